@@ -1,0 +1,45 @@
+# make train   install, train the embedded default end to end on a CPU, and name its report
+# make test    install, then pass the tests
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+PYTEST_ARGS ?= -n 2 --dist loadfile
+SEED ?= 0
+
+.PHONY: train test lint bench bench-learning test-real-model clean
+
+train: $(VENV)/.train
+	$(BIN)/agent-gym train --output-dir runs/default --seed $(SEED)
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check agent_gym tests benchmarks examples
+	$(BIN)/ruff format --check agent_gym tests benchmarks examples
+	$(BIN)/mypy
+
+bench: $(VENV)/.test
+	$(BIN)/python benchmarks/run.py
+
+bench-learning: $(VENV)/.train
+	$(BIN)/python benchmarks/learning.py --seeds 0 1 2
+
+test-real-model: $(VENV)/.test
+	$(BIN)/python -m pytest -m real_model --real-model
+
+$(VENV)/bin/python:
+	$(PYTHON) -c "import sys; assert sys.version_info >= (3, 11), 'agent-gym needs Python 3.11 or later, not ' + sys.version"
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.train: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(INSTALL) ".[train]"
+	touch $@
+
+$(VENV)/.test: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(INSTALL) ".[train,search,browser,report,test]"
+	touch $@ $(VENV)/.train
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

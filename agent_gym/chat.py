@@ -1,0 +1,725 @@
+"""`Chat`: one tokenizer with its chat template, used so that no token is ever made twice.
+
+Three promises are kept here, for every Hugging Face tokenizer that has a chat template:
+
+* *What was shown is never rendered again.* `Chat.render` makes the ids of a whole prompt, `Chat.turn` only those that follow an action.
+* *Ordinary text gets the template's own ids.* A new turn is rendered by the template behind a fixed dummy conversation, and what stands
+  behind the dummy's content is encoded in one piece, so that merges across the border of template text and content come out as they do
+  when the template prints the whole conversation.
+* *Text from the world is only text.* Control tokens (special tokens, added tokens that the template prints, the markers of the tool
+  format and of reasoning) come from the template alone; the same characters inside a message are encoded as ordinary text.
+
+Templates differ: what one refuses or drops falls back to something it prints, and `Chat.notes` says so.
+
+This is our own code because exact token ids over many turns are what the project is for; see `_skeleton.py` for how a turn is printed
+without running the template again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent_gym._skeleton import Skeleton, make_skeleton
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+__all__ = ["Chat", "Message", "load_tokenizer", "tokenizer_fingerprint"]
+
+Message = Mapping[str, Any]
+"""A chat message: `role` and `content`; an assistant message may carry `token_ids` (sampled ids, spliced in as they are) instead."""
+
+FIXED_DATE = "01 January 2025"
+"""What a template that prints today's date gets to print, since the same task must give the same ids on every day."""
+
+_DUMMY_USER = "Ready?"
+_DUMMY_REPLY = "agentgymdummyreply"
+_GUARD_OPEN, _GUARD_CLOSE = "\ue000", "\ue001"  # private-use characters around the number of a control literal inside world text
+_SPLICE_OPEN, _SPLICE_CLOSE = "\ue002", "\ue003"  # the same around the number of a kept action
+_ANCHOR = "\x00"
+_TURN_CACHE_ENTRIES = 512
+_TURN_CACHE_CHARACTERS = 4096
+
+
+@lru_cache(maxsize=32)
+def _open_tokenizer(name: str) -> PreTrainedTokenizerBase:
+    """Open a tokenizer once per process; the object is shared and never changed."""
+    from transformers import PreTrainedTokenizerFast
+
+    try:
+        opened: PreTrainedTokenizerBase = PreTrainedTokenizerFast.from_pretrained(name)
+        return opened
+    except Exception as first:  # noqa: BLE001  # whatever kept the light class from opening it, the general one may do
+        from transformers import AutoTokenizer
+
+        try:
+            opened = AutoTokenizer.from_pretrained(name)
+            return opened
+        except Exception as second:
+            raise ValueError(
+                f"no tokenizer could be opened from {name!r}: {second} (PreTrainedTokenizerFast said: {first}). "
+                "Pass a folder with tokenizer.json and tokenizer_config.json, a Hugging Face name, or a tokenizer object."
+            ) from second
+
+
+def load_tokenizer(tokenizer: str | Path | PreTrainedTokenizerBase | None = None) -> PreTrainedTokenizerBase:
+    """Return a Hugging Face tokenizer.
+
+    Args:
+        tokenizer: an object (returned as it is), a folder, a Hugging Face name, or None or "default" for the project's own. Anything
+            named by a string is opened once per process and shared.
+
+    Returns:
+        The tokenizer.
+
+    Raises:
+        ValueError: if nothing could be opened.
+    """
+    if tokenizer is None or tokenizer == "default":
+        from agent_gym.tokenizers import DEFAULT_PATH
+
+        return _open_tokenizer(str(DEFAULT_PATH))
+    if isinstance(tokenizer, (str, Path)):
+        return _open_tokenizer(str(tokenizer))
+    return tokenizer
+
+
+_FINGERPRINTS: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+
+
+def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Return 16 hexadecimal digits that two tokenizers share when they give the same ids and print the same prompts.
+
+    Args:
+        tokenizer: any Hugging Face tokenizer.
+
+    Returns:
+        The start of a SHA-256 over vocabulary, merges, added tokens and chat template.
+    """
+    try:
+        return _FINGERPRINTS[tokenizer]
+    except (KeyError, TypeError):
+        pass
+    digest = hashlib.sha256()
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        state = json.loads(backend.to_str())
+        for volatile in ("truncation", "padding", "post_processor"):  # set by calls, or unused: prompts are encoded without special tokens
+            state.pop(volatile, None)
+        digest.update(json.dumps(state, sort_keys=True).encode())
+    else:
+        digest.update(json.dumps(sorted(tokenizer.get_vocab().items())).encode())
+        digest.update(json.dumps(sorted((str(token), index) for index, token in tokenizer.added_tokens_decoder.items())).encode())
+    digest.update(json.dumps(tokenizer.chat_template, sort_keys=True).encode())
+    fingerprint = digest.hexdigest()[:16]
+    with contextlib.suppress(TypeError):  # an object that cannot be weakly referenced is simply asked again
+        _FINGERPRINTS[tokenizer] = fingerprint
+    return fingerprint
+
+
+class _Encoder:
+    """Text to ids and back, with added tokens matched or not. One per `Chat`; the heavy clone is made when hostile text first comes."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, control: Mapping[str, int]) -> None:
+        self._tokenizer = tokenizer
+        self._backend: Any = getattr(tokenizer, "backend_tokenizer", None)
+        self._control = dict(control)
+        self._control_ids = frozenset(control.values())
+        self._plain_backend: Any = None
+        # A tokenizer may put a mark before the first word of whatever it encodes (Metaspace, "prefix space"). Text from the middle of a
+        # prompt is then encoded behind an anchor, whose ids are taken off again. NUL merges with nothing.
+        self._anchor = self.encode(_ANCHOR)
+        self._marks_start = self.encode(f"{_ANCHOR}a") != [*self._anchor, *self.encode("a")]
+
+    def encode_inner(self, text: str, encode: Callable[[str], list[int]]) -> list[int]:
+        """Encode text that does not stand at the start of a prompt."""
+        if self._marks_start and text:
+            ids = encode(_ANCHOR + text)
+            if self._anchor and ids[: len(self._anchor)] == self._anchor:
+                return ids[len(self._anchor) :]
+        return encode(text)
+
+    def encode(self, text: str) -> list[int]:
+        """Encode with added tokens matched: what the tokenizer makes of a rendered template."""
+        if self._backend is not None:
+            ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+            return ids
+        return list(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def encode_plain(self, text: str) -> list[int]:
+        """Encode as ordinary text, whatever literals stand in it. No id that comes out is a control id."""
+        if not text:
+            return []
+        ids = self.encode_inner(text, self._encode_unmatched)
+        if self._control_ids.isdisjoint(ids):
+            return ids
+        # The model of the tokenizer itself makes a control id of this text (a word-level vocabulary, say). Break it at every character;
+        # a single character that still is a control token cannot be shown and is left out.
+        broken: list[int] = []
+        for character in text:
+            broken += [one for one in self.encode_inner(character, self._encode_unmatched) if one not in self._control_ids]
+        return broken
+
+    def _encode_unmatched(self, text: str) -> list[int]:
+        if self._backend is None:
+            return list(self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
+        if self._plain_backend is None:
+            self._plain_backend = self._clone_without_control_tokens()
+        ids: list[int] = self._plain_backend.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def _clone_without_control_tokens(self) -> Any:
+        """A copy of the backend in which every control token counts as special, and special tokens are split like any text."""
+        from tokenizers import Tokenizer
+
+        state = json.loads(self._backend.to_str())
+        state["truncation"] = state["padding"] = None
+        for token in state["added_tokens"]:
+            if token["content"] in self._control:
+                token["special"] = True
+        clone = Tokenizer.from_str(json.dumps(state))
+        clone.encode_special_tokens = True
+        return clone
+
+    def decode(self, ids: Sequence[int], skip_special: bool) -> str:
+        """Decode for people and parsers; ids without text are left out."""
+        if self._backend is not None:
+            text: str = self._backend.decode(ids if isinstance(ids, list) else list(ids), skip_special_tokens=skip_special)
+            return text
+        known = [one for one in ids if 0 <= one < len(self._tokenizer)]
+        return str(self._tokenizer.decode(known, skip_special_tokens=skip_special, clean_up_tokenization_spaces=False))
+
+
+class Chat:
+    """A tokenizer and its chat template.
+
+    Args:
+        tokenizer: a Hugging Face tokenizer with a chat template.
+        markers: literals of the tool format and of reasoning that text from the world must not forge. Those that are one token become
+            control tokens; the others are shown with `<` as `&lt;` inside world text.
+        vocab_size: the number of rows of the model's embedding, when larger than `len(tokenizer)`.
+        end_of_turn_ids: further ids at which the model stops (`generation_config.eos_token_id`).
+        template_kwargs: passed on to the template (`enable_thinking=False`, say).
+
+    Attributes:
+        vocab_size: ids run from 0 to vocab_size - 1.
+        pad_id: never an end-of-turn id; `vocab_size` where the vocabulary has none to spare.
+        end_of_turn_ids: the ids that end an action, the one that the template prints first.
+        notes: what had to fall back, one sentence each; empty for most templates.
+        fingerprint: see `tokenizer_fingerprint`.
+
+    Raises:
+        ValueError: if the tokenizer has no chat template, or `vocab_size` is below `len(tokenizer)`.
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        markers: Iterable[str] = (),
+        vocab_size: int | None = None,
+        end_of_turn_ids: Iterable[int] = (),
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        template = tokenizer.chat_template
+        if not template:
+            raise ValueError(
+                f"the tokenizer {tokenizer.name_or_path or type(tokenizer).__name__!r} has no chat template. Set `tokenizer.chat_template`, "
+                "or pass the tokenizer of a chat model."
+            )
+        self.tokenizer = tokenizer
+        self._template_text = "\n".join(template.values()) if isinstance(template, dict) else template
+        self._kwargs = dict(template_kwargs or {})
+        self._dated = "strftime_now" in self._template_text
+        self._control = _control_tokens(tokenizer, self._template_text, tuple(markers))
+        self._escapes = tuple(marker for marker in dict.fromkeys(markers) if marker not in self._control)
+        self._control_ids = frozenset(self._control.values())
+        self._encoder = _Encoder(tokenizer, self._control)
+        self._control_pattern = _alternation(self._control)
+        self._hostile_pattern = _alternation([*self._control, *self._escapes, _GUARD_OPEN, _GUARD_CLOSE, _SPLICE_OPEN, _SPLICE_CLOSE])
+        self._control_names = list(self._control)
+        self._skeletons: dict[tuple[str, ...], tuple[Skeleton | None, int]] = {}
+        self._turn_cache: dict[str, list[int]] = {}
+
+        self.vocab_size = len(tokenizer) if vocab_size is None else int(vocab_size)
+        if self.vocab_size < len(tokenizer):
+            raise ValueError(
+                f"vocab_size={vocab_size} is below the tokenizer's {len(tokenizer)} ids; give the number of rows of the embedding"
+            )
+        self.fingerprint = tokenizer_fingerprint(tokenizer)
+        self._probe()
+        self.end_of_turn_ids = self._find_end_of_turn(end_of_turn_ids)
+        self.pad_id = self._find_pad()
+
+    # ------------------------------------------------------------------------------------------------ prompts
+
+    def render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = None) -> list[int]:
+        """Return the ids of a whole prompt, the opening of the assistant's turn included.
+
+        Args:
+            messages: the conversation. The `content` of each is text from the world; an assistant message with `token_ids` is spliced in
+                as those ids.
+            tools: JSON schemas in OpenAI's form, shown by the template, or by our own text where the template ignores them.
+
+        Returns:
+            The token ids.
+
+        Raises:
+            ValueError: if a message has no text and no token ids.
+        """
+        kept: list[Sequence[int]] = []
+        safe: list[dict[str, Any]] = []
+        for message in messages:
+            if message.get("token_ids") is not None:
+                safe.append({"role": message["role"], "content": f"{_SPLICE_OPEN}{len(kept)}{_SPLICE_CLOSE}"})
+                kept.append(message["token_ids"])
+            else:
+                safe.append(self._safe(message))
+        text = self._print(safe, tools=self._safe_tools(tools))
+        ids: list[int] = []
+        after_closed = False
+        for index, piece in enumerate(re.split(f"{_SPLICE_OPEN}([0-9]+){_SPLICE_CLOSE}", text)):
+            if index % 2:
+                action = [int(one) for one in kept[int(piece)]]
+                ids += action
+                after_closed = bool(action) and action[-1] in self.end_of_turn_ids
+            else:
+                encoded = self._encode_printed(piece)
+                ids += encoded[1:] if after_closed and encoded[:1] == [self._closing_id] else encoded
+                after_closed = False
+        return ids
+
+    def turn(self, messages: Sequence[Message], *, closed: bool) -> list[int]:
+        """Return the ids that follow an action: the rest of the assistant's turn, the new messages, the opening of the next turn.
+
+        Args:
+            messages: the environment's answer, in order; may be empty.
+            closed: whether the action ended with an end-of-turn id. If not, the whole closing of the turn comes first.
+
+        Returns:
+            The token ids; work and size are those of the new text, whatever stands before it.
+        """
+        if not messages:
+            ids = self._encode_printed(self._closing_text)
+        else:
+            text, expected = self._print_turn(messages)
+            cached = self._turn_cache.get(text)
+            if cached is None:
+                cached = self._encode_printed(text, expected)
+                if len(text) <= _TURN_CACHE_CHARACTERS:
+                    if len(self._turn_cache) >= _TURN_CACHE_ENTRIES:
+                        self._turn_cache.pop(next(iter(self._turn_cache)), None)
+                    self._turn_cache[text] = cached
+            ids = cached
+        return ids[1:] if closed and ids and ids[0] == self._closing_id else list(ids)
+
+    def _print_turn(self, messages: Sequence[Message]) -> tuple[str, int | None]:
+        """The text of a turn behind the dummy reply, guards still in it, and its number of control tokens where that is known."""
+        search = self._hostile_pattern.search
+        contents = [message.get("content") for message in messages]
+        if all(type(content) is str and not search(content) for content in contents) and all(len(message) == 2 for message in messages):
+            roles = tuple(message["role"] for message in messages)
+            known = self._skeletons.get(roles)
+            skeleton, expected = known if known is not None else self._learn_skeleton(roles)
+            if skeleton is not None:
+                printed = skeleton.fill(contents)  # type: ignore[arg-type]  # every content is a str here
+                if printed is not None:
+                    return printed, expected
+        return self._print_behind_dummy([self._safe(message) for message in messages]), None
+
+    def _learn_skeleton(self, roles: tuple[str, ...]) -> tuple[Skeleton | None, int]:
+        if len(self._skeletons) >= 64:
+            self._skeletons.clear()
+        skeleton = make_skeleton(roles, self._print_behind_dummy, self._trace_behind_dummy) if len(roles) <= 16 else None
+        expected = sum(len(self._control_pattern.findall(piece)) for piece in skeleton.pieces) if skeleton is not None else 0
+        self._skeletons[roles] = (skeleton, expected)
+        return skeleton, expected
+
+    def _print_behind_dummy(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        """Render the dummy conversation with the messages behind it and cut at the dummy's content."""
+        printed = self._print([{"role": "user", "content": _DUMMY_USER}, {"role": "assistant", "content": _DUMMY_REPLY}, *messages])
+        return printed[printed.index(_DUMMY_REPLY) + len(_DUMMY_REPLY) :]
+
+    def _trace_behind_dummy(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        """The same with contents whose use by the template is being watched (see `_skeleton.py`)."""
+        from transformers.utils.chat_template_utils import _compile_jinja_template
+
+        dummy: list[Mapping[str, Any]] = [{"role": "user", "content": _DUMMY_USER}, {"role": "assistant", "content": _DUMMY_REPLY}]
+        compiled = _compile_jinja_template(self._template(None))
+        printed: str = compiled.render(
+            messages=self._arrange([*dummy, *messages]),
+            tools=None,
+            documents=None,
+            add_generation_prompt=True,
+            **{**self.tokenizer.special_tokens_map, **self._kwargs},
+        )
+        return printed[printed.index(_DUMMY_REPLY) + len(_DUMMY_REPLY) :]
+
+    def _print(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None, opening: bool = True) -> str:
+        """Run the template over guarded messages."""
+        arranged = self._arrange(messages, tools)
+        shown: list[Any] | None = list(tools) if tools and self._shows_tools else None
+        return self._apply(arranged, shown, opening)
+
+    def _apply(self, messages: list[dict[str, Any]], tools: list[Any] | None, opening: bool = True) -> str:
+        return str(
+            self.tokenizer.apply_chat_template(
+                messages,
+                tools=tools,
+                chat_template=self._template(tools),
+                tokenize=False,
+                add_generation_prompt=opening,
+                **self._kwargs,
+            )
+        )
+
+    def _template(self, tools: list[Any] | None) -> str:
+        """The template for prompts with or without tools; a macro takes the place of the function that prints today's date."""
+        template = str(self.tokenizer.get_chat_template(tools=tools))
+        return f"{{%- macro strftime_now(format) -%}}{FIXED_DATE}{{%- endmacro -%}}{template}" if self._dated else template
+
+    # ------------------------------------------------------------------------------------------------ text
+
+    def encode_text(self, text: str) -> list[int]:
+        """Encode text from the world.
+
+        Args:
+            text: anything.
+
+        Returns:
+            Token ids, none of them a control token.
+        """
+        if self._hostile_pattern.search(text):
+            return self._encoder.encode_plain(self._unguard(self._guard_text(text)))
+        ids = self._encoder.encode(text)
+        return ids if self._control_ids.isdisjoint(ids) else self._encoder.encode_plain(text)
+
+    def encode_action(self, text: str) -> list[int]:
+        """Encode what a person or an expert writes as an action. Markers become their control tokens, and the end of turn closes it.
+
+        Args:
+            text: the reply, without its closing.
+
+        Returns:
+            Token ids; the last is `end_of_turn_ids[0]`. Special tokens that are no marker are ordinary text here.
+        """
+        ids: list[int] = []
+        at = 0
+        special = self._special_pattern
+        if special.search(text) is None:
+            ids = self._encoder.encode(text)
+        else:
+            for match in self._control_pattern.finditer(text):
+                ids += self._encoder.encode_plain(text[at : match.start()])
+                name = match.group()
+                ids += self._encoder.encode_plain(name) if special.fullmatch(name) else [self._control[name]]
+                at = match.end()
+            ids += self._encoder.encode_plain(text[at:])
+        return [*ids, self.end_of_turn_ids[0]] if self.end_of_turn_ids else ids
+
+    def decode(self, ids: Sequence[int], skip_special: bool = False) -> str:
+        """Return the text of token ids.
+
+        Args:
+            ids: token ids; those without text are left out.
+            skip_special: leave special tokens out.
+
+        Returns:
+            The text, for people and for parsers; it never goes back into a prompt.
+        """
+        return self._encoder.decode(ids, skip_special)
+
+    def truncate_text(self, text: str, max_tokens: int) -> str:
+        """Cut text to a number of tokens, with a visible mark where something is missing.
+
+        Args:
+            text: anything.
+            max_tokens: at least 1; the mark comes on top.
+
+        Returns:
+            The text itself when it is short enough, else its start and the mark.
+
+        Raises:
+            ValueError: if `max_tokens` is not positive.
+        """
+        if max_tokens < 1:
+            raise ValueError(f"max_tokens must be at least 1, not {max_tokens}")
+        if len(text) * 4 <= max_tokens or (len(text) <= max_tokens and text.isascii()):
+            return text
+        window = 8 * max_tokens + 64  # long enough for almost every text; widened where tokens are longer
+        while True:
+            part = text[:window]
+            ids = self._encoder.encode_plain(part)
+            if len(ids) > max_tokens:
+                break
+            if window >= len(text):
+                return text
+            window *= 4
+        low, high = 0, len(part)  # the longest start that fits, by bisection: no offsets are needed, so any tokenizer will do
+        while low < high:
+            middle = (low + high + 1) // 2
+            if len(self._encoder.encode_plain(part[:middle])) <= max_tokens:
+                low = middle
+            else:
+                high = middle - 1
+        return f"{part[:low]}\n[... cut: {len(text) - low} more characters]"
+
+    def ends_turn(self, ids: Sequence[int]) -> bool:
+        """Whether the last id ends the turn.
+
+        Args:
+            ids: an action.
+
+        Returns:
+            True if it does; False for an empty action.
+        """
+        return bool(len(ids)) and int(ids[-1]) in self._end_set
+
+    def first_end(self, ids: Sequence[int]) -> int | None:
+        """Return the place of the first end-of-turn id.
+
+        Args:
+            ids: an action.
+
+        Returns:
+            Its index, or None.
+        """
+        ends = self._end_set
+        for index, one in enumerate(ids):
+            if one in ends:
+                return index
+        return None
+
+    def count_control(self, ids: Iterable[int]) -> int:
+        """Return how many of the ids are control tokens.
+
+        Args:
+            ids: token ids.
+
+        Returns:
+            The count.
+        """
+        return sum(map(self._control_ids.__contains__, ids))
+
+    # ------------------------------------------------------------------------------------------------ guarding
+
+    def _safe(self, message: Message) -> dict[str, Any]:
+        """A copy of the message in which control literals are guarded, and markers without a token escaped."""
+        if not isinstance(message.get("content"), str):
+            raise ValueError(f"a message needs a string as `content` (or `token_ids`), not {message.get('content')!r} in {dict(message)!r}")
+        return {key: self._guard(value) for key, value in message.items()}
+
+    def _safe_tools(self, tools: Sequence[Mapping[str, Any]] | None) -> list[Any] | None:
+        return [self._guard(dict(one)) for one in tools] if tools else None
+
+    def _guard(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._guard_text(value) if self._hostile_pattern.search(value) else value
+        if isinstance(value, Mapping):
+            return {key: self._guard(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self._guard(item) for item in value]
+        return value
+
+    def _guard_text(self, text: str) -> str:
+        def replace(match: re.Match[str]) -> str:
+            name = match.group()
+            if name in self._control:
+                return f"{_GUARD_OPEN}{self._control_names.index(name)}{_GUARD_CLOSE}"
+            if name in self._escapes:
+                return name.replace("<", "&lt;")
+            return f"{_GUARD_OPEN}u{ord(name):x}{_GUARD_CLOSE}"  # our own private-use characters, when the world sends them
+
+        return self._hostile_pattern.sub(replace, text)
+
+    def _unguard(self, text: str) -> str:
+        def restore(match: re.Match[str]) -> str:
+            code = match.group(1)
+            return chr(int(code[1:], 16)) if code.startswith("u") else self._control_names[int(code)]
+
+        return re.sub(f"{_GUARD_OPEN}(u[0-9a-f]+|[0-9]+){_GUARD_CLOSE}", restore, text)
+
+    def _encode_printed(self, text: str, expected: int | None = None) -> list[int]:
+        """Encode what the template printed. Only control tokens that stand in `text` itself, outside guards, come out as such."""
+        if _GUARD_OPEN not in text:
+            ids = self._encoder.encode(text)
+            # One too many or too few: content and template text, or the normaliser, made or broke a control token together.
+            if self.count_control(ids) == (len(self._control_pattern.findall(text)) if expected is None else expected):
+                return ids
+        ids = []
+        at = 0
+        for match in self._control_pattern.finditer(text):
+            ids += self._encoder.encode_plain(self._unguard(text[at : match.start()]))
+            ids.append(self._control[match.group()])
+            at = match.end()
+        return ids + self._encoder.encode_plain(self._unguard(text[at:]))
+
+    # ------------------------------------------------------------------------------------------------ the template's ways
+
+    def _arrange(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None) -> list[dict[str, Any]]:
+        """Bring messages into the form that this template prints."""
+        arranged = [dict(message) for message in messages]
+        if tools and not self._shows_tools:
+            text = _tools_text(tools)
+            if arranged and arranged[0]["role"] == "system":
+                arranged[0]["content"] = f"{arranged[0]['content']}\n\n{text}"
+            else:
+                arranged.insert(0, {"role": "system", "content": text})
+        if not self._shows_tool_role:
+            arranged = _tool_messages_as_user_turns(arranged)
+        if not self._shows_system:
+            arranged = _system_into_user_turn(arranged)
+        if not self._shows_repeats:
+            arranged = _join_same_roles(arranged)
+        return arranged
+
+    def _probe(self) -> None:
+        """Find out what the template prints, refuses and drops; set the fallbacks and the closing of a turn."""
+        self._shows_tools = self._shows_tool_role = self._shows_system = self._shows_repeats = True
+        notes: list[str] = []
+        user = {"role": "user", "content": "probeuser"}
+        reply = {"role": "assistant", "content": "probereply"}
+
+        def prints(messages: list[dict[str, Any]], *wanted: str, tools: list[Any] | None = None) -> bool:
+            try:
+                text = self._apply(messages, tools).lower()
+            except Exception:  # noqa: BLE001  # a template refuses in its own words: any error means that it does not print this
+                return False
+            places = [text.find(one) for one in wanted]
+            return -1 not in places and places == sorted(places)
+
+        if not prints([user], "probeuser") or not prints([user, reply, user], "probeuser", "probereply"):
+            raise ValueError(
+                "the chat template does not print a plain conversation of user, assistant and user; pass a tokenizer with a chat template"
+            )
+        if not prints([{"role": "system", "content": "probesystem"}, user], "probesystem", "probeuser"):
+            self._shows_system = False
+            notes.append("the template has no system role: the system message heads the first user turn")
+        tools = [{"role": "tool", "content": "probetoolone"}, {"role": "tool", "content": "probetooltwo"}]
+        follow = {"role": "user", "content": "probefollow"}
+        if not prints([user, reply, *tools], "probereply", "probetoolone", "probetooltwo"):
+            self._shows_tool_role = False
+            notes.append("the template does not print role tool: tool messages become one user turn of <tool_response> blocks")
+        elif not prints([user, reply, *tools, follow], "probetoolone", "probetooltwo", "probefollow"):
+            self._shows_tool_role = False
+            notes.append("the template refuses a user turn behind tool messages: tool messages become part of the user turn")
+        if not prints([user, reply, follow, {"role": "user", "content": "probeagain"}], "probefollow", "probeagain"):
+            self._shows_repeats = False
+            notes.append("the template refuses repeated roles: adjacent messages of one role are joined")
+        schema = {
+            "type": "function",
+            "function": {"name": "probefunction", "description": "d", "parameters": {"type": "object", "properties": {}}},
+        }
+        if not prints([user], "probefunction", tools=[schema]) and not prints([user], "probeuser", "probefunction", tools=[schema]):
+            self._shows_tools = False
+            notes.append("the template ignores tools: they are described in the system message")
+        if self._dated:
+            notes.append(f"the template prints today's date: it gets {FIXED_DATE}")
+        if not self._shows_tool_role:
+            self._escapes = tuple(
+                dict.fromkeys([*self._escapes, *(m for m in ("<tool_response>", "</tool_response>") if m not in self._control)])
+            )
+            self._hostile_pattern = _alternation([*self._control, *self._escapes, _GUARD_OPEN, _GUARD_CLOSE, _SPLICE_OPEN, _SPLICE_CLOSE])
+        self.notes = tuple(notes)
+
+        closed = self._print([user, {"role": "assistant", "content": _DUMMY_REPLY}], opening=False)
+        self._closing_text = closed[closed.index(_DUMMY_REPLY) + len(_DUMMY_REPLY) :]
+
+    def _find_end_of_turn(self, further: Iterable[int]) -> tuple[int, ...]:
+        closing = self._encoder.encode(self._closing_text)
+        eos = self.tokenizer.eos_token_id
+        # The template may close a turn with ordinary text (a line break): that alone ends no action, unless there is nothing else.
+        first = closing[:1] if closing and (closing[0] in self._control_ids or closing[0] == eos or eos is None) else []
+        self._closing_id: int | None = first[0] if first else None
+        ends = tuple(dict.fromkeys([*first, *([] if eos is None else [int(eos)]), *(int(one) for one in further)]))
+        if outside := [one for one in ends if not 0 <= one < self.vocab_size]:
+            raise ValueError(f"end_of_turn_ids {outside} lie outside the vocabulary of {self.vocab_size} ids")
+        self._end_set = frozenset(ends)
+        special = [str(token) for token in self.tokenizer.added_tokens_decoder.values() if getattr(token, "special", False)]
+        ending = [name for name, one in self._control.items() if one in self._end_set]
+        self._special_pattern = _alternation([*special, *ending])
+        return ends
+
+    def _find_pad(self) -> int:
+        pad = self.tokenizer.pad_token_id
+        if pad is not None and pad not in self._end_set and 0 <= pad < self.vocab_size:
+            return int(pad)
+        used = {self.tokenizer.bos_token_id, self.tokenizer.eos_token_id, self.tokenizer.unk_token_id, *self._end_set}
+        for index, token in sorted(self.tokenizer.added_tokens_decoder.items()):
+            if token.special and index not in used and str(token) not in self._template_text and index < self.vocab_size:
+                return int(index)
+        return self.vocab_size
+
+
+def _alternation(literals: Iterable[str]) -> re.Pattern[str]:
+    """A pattern of any of the literals, longest first; of nothing when there are none."""
+    ordered = sorted({one for one in literals if one}, key=lambda one: (-len(one), one))
+    return re.compile("|".join(map(re.escape, ordered)) or "(?!)")
+
+
+def _control_tokens(tokenizer: PreTrainedTokenizerBase, template: str, markers: Sequence[str]) -> dict[str, int]:
+    """Literal and id of every control token: special, printed by the template, or a marker that is one token."""
+    control: dict[str, int] = {}
+    for index, token in tokenizer.added_tokens_decoder.items():
+        literal = str(token)
+        if token.special or (literal.strip() and literal in template):
+            control[literal] = int(index)
+    added = tokenizer.get_added_vocab()
+    for marker in markers:
+        if marker in added:
+            control[marker] = int(added[marker])
+    return control
+
+
+def _tool_messages_as_user_turns(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    arranged: list[dict[str, Any]] = []
+    inside = False
+    for message in messages:
+        if message["role"] != "tool":
+            arranged.append(message)
+            inside = False
+            continue
+        block = f"<tool_response>\n{message['content']}\n</tool_response>"
+        if inside:
+            arranged[-1] = {"role": "user", "content": f"{arranged[-1]['content']}\n{block}"}
+        else:
+            arranged.append({"role": "user", "content": block})
+        inside = True
+    return arranged
+
+
+def _system_into_user_turn(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    arranged: list[dict[str, Any]] = []
+    waiting: list[str] = []
+    for message in messages:
+        if message["role"] == "system":
+            waiting.append(message["content"])
+        elif message["role"] == "user" and waiting:
+            arranged.append({**message, "content": "\n\n".join([*waiting, message["content"]])})
+            waiting = []
+        else:
+            arranged.append(message)
+    return [*arranged, {"role": "user", "content": "\n\n".join(waiting)}] if waiting else arranged
+
+
+def _join_same_roles(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    arranged: list[dict[str, Any]] = []
+    for message in messages:
+        if arranged and arranged[-1]["role"] == message["role"]:
+            arranged[-1] = {**arranged[-1], "content": f"{arranged[-1]['content']}\n\n{message['content']}"}
+        else:
+            arranged.append(dict(message))
+    return arranged
+
+
+def _tools_text(tools: Sequence[Mapping[str, Any]]) -> str:
+    lines = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
+    return f"You may call these tools. Their JSON schemas:\n<tools>\n{lines}\n</tools>"

@@ -1,0 +1,570 @@
+"""The contract: `AgentEnv`, a `gymnasium.Env` whose observations and actions are token ids.
+
+An author writes two methods, `_begin` and `_respond`, in terms of text or messages. The base class does the rest: prompts with exact
+token ids, padding, seeds, limits, rendering and an `info` whose keys and types never change.
+
+The step-level process (Agent-R1, arXiv 2511.14460): the *state* is the prompt that the environment chose to show, the *action* is the
+model's whole reply as the ids it sampled, and the environment alone decides what is shown next. With the default context the next prompt
+is, id for id, the last prompt, the action, and the new turn.
+
+    class Echo(AgentEnv):
+        def _begin(self, options):
+            return Observation(text="Say hello.")
+
+        def _respond(self, action):
+            won = "hello" in action.text
+            return Outcome(Observation(text="Good." if won else "Once more."), reward=float(won), terminated=won)
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import gymnasium
+import numpy as np
+from gymnasium.error import InvalidAction, ResetNeeded
+from numpy.typing import NDArray
+
+from agent_gym.chat import Chat, Message, load_tokenizer
+from agent_gym.context import ContextPolicy, Exchange, History, parse_context
+from agent_gym.spaces import TokenBox
+from agent_gym.trajectory import Generation, StopReason
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+__all__ = ["Action", "AgentEnv", "EnvFault", "Message", "Observation", "Outcome"]
+
+IdArray = NDArray[np.int64]
+StepResult = tuple[IdArray, float, bool, bool, dict[str, Any]]
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class EnvFault(RuntimeError):
+    """The world broke: a search server is down, a browser died. Not the model's mistake, and never paid or punished as one.
+
+    Raised inside an environment during a step it comes out as reward 0, truncated, `StopReason.ENV_FAULT`; out of `reset` it is raised.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What the environment has to say. Exactly one of the first three is given.
+
+    Attributes:
+        text: shown as a user message.
+        messages: chat messages, `{"role", "content"}` each.
+        token_ids: ids, taken as they are.
+        rewrite: False: these are only the new messages, appended behind the action. True: this is the whole next prompt.
+
+    Raises:
+        ValueError: unless exactly one of the three is given.
+    """
+
+    text: str | None = None
+    messages: Sequence[Message] | None = None
+    token_ids: Sequence[int] | None = None
+    rewrite: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.text is not None) + (self.messages is not None) + (self.token_ids is not None) != 1:
+            raise ValueError(f"an Observation needs exactly one of text, messages and token_ids, not {self!r}")
+
+    def as_messages(self) -> tuple[Message, ...]:
+        """Return the observation as messages.
+
+        Returns:
+            The messages; none where it came as ids.
+        """
+        if self.text is not None:
+            return ({"role": "user", "content": self.text},)
+        return tuple(self.messages or ())
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What the model did.
+
+    Attributes:
+        token_ids: the sampled ids up to and including the first end-of-turn id.
+        text: the same as text, control tokens as their literals, without the end of turn.
+    """
+
+    token_ids: tuple[int, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of an action.
+
+    Attributes:
+        observation: the environment's answer.
+        reward: of this step.
+        terminated: the task ended. Limits are the base class's business.
+        info: any of stop_reason, is_success, reward_parts, feedback, action_valid, state_key, and the keys of `AgentEnv.extra_info`.
+    """
+
+    observation: Observation
+    reward: float = 0.0
+    terminated: bool = False
+    info: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+
+
+class AgentEnv(gymnasium.Env[IdArray, IdArray]):
+    """A task for a language-model agent.
+
+    Args:
+        split: which tasks: "train", "validation", "test" (environments may name others).
+        tokenizer: a Hugging Face tokenizer, its folder or name; None for the project's own.
+        context: what is shown next: "append", "window:K", "rebuild" or a policy of `agent_gym.context`.
+        markers: literals that text from the world must not forge (see `Chat`).
+        tools: JSON schemas that the chat template shows in the first prompt.
+        max_turns: after so many steps the episode is truncated.
+        max_observation_tokens: places of the observation space; a prompt beyond it ends the episode.
+        max_action_tokens: places of the action space.
+        max_tool_result_tokens: where the result of one tool call is cut, with a visible mark.
+        expert_actions: put the expert's next action into `info["expert_action"]`.
+        render_mode: None or "ansi".
+        vocab_size: rows of the model's embedding, when larger than the tokenizer.
+        end_of_turn_ids: further ids at which the model stops.
+        template_kwargs: passed on to the chat template.
+
+    Raises:
+        ValueError: for an unusable tokenizer, split, context, size or render mode.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi"]}  # noqa: RUF012  # Gymnasium declares it so
+    splits: ClassVar[tuple[str, ...]] = ("train", "validation", "test")
+    reward_part_names: ClassVar[tuple[str, ...]] = ("task",)
+    """Keys of `info["reward_parts"]`. An outcome that names no parts puts its reward on the first."""
+    extra_info: ClassVar[Mapping[str, Any]] = {}
+    """Further info keys with their defaults; a value must have its default's type."""
+    option_names: ClassVar[tuple[str, ...]] = ("index", "task")
+    """Keys that `reset(options=...)` understands."""
+
+    def __init__(
+        self,
+        *,
+        split: str = "train",
+        tokenizer: str | Path | PreTrainedTokenizerBase | None = None,
+        context: str | ContextPolicy = "append",
+        markers: Iterable[str] = (),
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        max_turns: int = 5,
+        max_observation_tokens: int = 8192,
+        max_action_tokens: int = 512,
+        max_tool_result_tokens: int = 512,
+        expert_actions: bool = False,
+        render_mode: str | None = None,
+        vocab_size: int | None = None,
+        end_of_turn_ids: Iterable[int] = (),
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        if split not in self.splits:
+            raise ValueError(f"split must be one of {', '.join(self.splits)}, not {split!r}")
+        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
+            raise ValueError(f"render_mode must be None or one of {self.metadata['render_modes']}, not {render_mode!r}")
+        sizes = {
+            "max_turns": max_turns,
+            "max_observation_tokens": max_observation_tokens,
+            "max_action_tokens": max_action_tokens,
+            "max_tool_result_tokens": max_tool_result_tokens,
+        }
+        for name, size in sizes.items():
+            if not isinstance(size, (int, np.integer)) or isinstance(size, bool) or size < 1:
+                raise ValueError(f"{name} must be a positive whole number, not {size!r}")
+        self.split = split
+        self.render_mode = render_mode
+        self.max_turns = int(max_turns)
+        self.max_observation_tokens = int(max_observation_tokens)
+        self.max_action_tokens = int(max_action_tokens)
+        self.max_tool_result_tokens = int(max_tool_result_tokens)
+        self.chat = Chat(
+            load_tokenizer(tokenizer),
+            markers=markers,
+            vocab_size=vocab_size,
+            end_of_turn_ids=end_of_turn_ids,
+            template_kwargs=template_kwargs,
+        )
+        self.tools = list(tools) if tools else None
+        can_rebuild = type(self)._rebuild is not AgentEnv._rebuild
+        self.context = parse_context(context, (lambda _history: self._rebuild()) if can_rebuild else None)
+        self.observation_space: TokenBox = TokenBox(self.max_observation_tokens, self.chat.vocab_size, self.chat.pad_id)  # type: ignore[assignment]  # Gymnasium's Space is invariant
+        self.action_space: TokenBox = TokenBox(self.max_action_tokens, self.chat.vocab_size, self.chat.pad_id)  # type: ignore[assignment]  # the same
+        self.history = History()
+        self.task_id = ""
+        self.turn = 0
+        self._expert_actions = expert_actions
+        self._expert: Callable[[], str] | None = None
+        self._prompt = np.full(self.max_observation_tokens, self.chat.pad_id, dtype=np.int64)
+        self._length = 0
+        self._running = False
+        self._state_key = ""
+
+    # ------------------------------------------------------------------------------------------------ for authors
+
+    def _begin(self, options: dict[str, Any]) -> Observation:
+        """Start a task drawn with `self.np_random`, or chosen by `options`, set `self.task_id`, and say what the model sees first.
+
+        Args:
+            options: of `reset`; only keys in `option_names`.
+
+        Returns:
+            The first prompt.
+        """
+        raise NotImplementedError
+
+    def _respond(self, action: Action) -> Outcome:
+        """Answer an action. The model's mistakes are answered, the world's raise `EnvFault`.
+
+        Args:
+            action: the model's reply.
+
+        Returns:
+            What came of it.
+        """
+        raise NotImplementedError
+
+    async def _arespond(self, action: Action) -> Outcome:
+        """Answer an action in an event loop; the same as `_respond` unless overridden.
+
+        Args:
+            action: the model's reply.
+
+        Returns:
+            What came of it.
+        """
+        return self._respond(action)
+
+    def _rebuild(self) -> list[Message]:
+        """Make the whole prompt from the state, for `context="rebuild"`.
+
+        Returns:
+            The messages.
+        """
+        raise NotImplementedError
+
+    def expert(self) -> Callable[[], str] | None:
+        """Return a function that gives the text of the next right action in the present state, or None if there is no expert.
+
+        Returns:
+            The function; it is asked anew at each step of the running episode.
+        """
+        return None
+
+    @property
+    def num_tasks(self) -> int | None:
+        """The number of tasks that `reset(options={"index": i})` knows, None where tasks are generated without end."""
+        return None
+
+    def task_seeds(self, split: str | None = None, n: int = 10_000) -> list[int]:
+        """Return seeds that name tasks of a split; a seed names another task in each split.
+
+        Args:
+            split: the environment's own when None.
+            n: how many.
+
+        Returns:
+            `n` different seeds.
+
+        Raises:
+            ValueError: for an unknown split.
+        """
+        if split is not None and split not in self.splits:
+            raise ValueError(f"split must be one of {', '.join(self.splits)}, not {split!r}")
+        return list(range(n))
+
+    # ------------------------------------------------------------------------------------------------ Gymnasium
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[IdArray, dict[str, Any]]:
+        """Begin an episode.
+
+        Args:
+            seed: of the generator that draws tasks; None goes on drawing.
+            options: `{"index": i}` or `{"task": row}` choose the task.
+
+        Returns:
+            The first prompt, int64, shape (max_observation_tokens,), right-padded; and info.
+
+        Raises:
+            ValueError: for an unknown option, or if the first prompt does not fit.
+            EnvFault: if the world is broken.
+        """
+        super().reset(seed=seed)
+        options = dict(options or {})
+        for name in options:
+            if name not in self.option_names:
+                near = difflib.get_close_matches(str(name), self.option_names, n=1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                raise ValueError(f"reset does not know the option {name!r}; it takes {', '.join(self.option_names)}{hint}")
+        self._running = False
+        self.turn = 0
+        self.history = History()
+        first = self._begin(options)
+        messages = first.as_messages()
+        ids = self._checked_ids(first.token_ids) if first.token_ids is not None else self.chat.render(messages, self.tools)
+        if not self._show(ids):
+            raise ValueError(
+                f"the first prompt of task {self.task_id!r} has {len(ids)} tokens, and max_observation_tokens is {self.max_observation_tokens}; "
+                "make the environment with a larger max_observation_tokens or a shorter prompt"
+            )
+        self.history = History(tuple(ids), messages)
+        self._running = True
+        self._expert = self.expert() if self._expert_actions else None
+        text = _text_of(messages)
+        self._state_key = text
+        return self._observe(), self._info(text, _NOTHING, 0.0, StopReason.RUNNING, rewritten=False, dropped=0)
+
+    def step(self, action: Any) -> StepResult:
+        """Act.
+
+        Args:
+            action: token ids: an array as long as the action space (padded), or a shorter array, a list or a `Generation` (taken whole).
+
+        Returns:
+            The next prompt, int64, shape (max_observation_tokens,), right-padded; reward; terminated; truncated; info.
+
+        Raises:
+            gymnasium.error.InvalidAction: for floats, ids outside the space, or too many of them.
+            gymnasium.error.ResetNeeded: after the end of the episode.
+        """
+        accepted, dropped = self._accept(action)
+        outcome: Outcome | EnvFault
+        try:
+            outcome = self._respond(accepted)
+        except EnvFault as fault:
+            outcome = fault
+        return self._conclude(accepted, outcome, dropped)
+
+    async def astep(self, action: Any) -> StepResult:
+        """Act, awaiting tools that wait; the same trajectories as `step`.
+
+        Args:
+            action: as in `step`.
+
+        Returns:
+            As `step`.
+        """
+        accepted, dropped = self._accept(action)
+        outcome: Outcome | EnvFault
+        try:
+            outcome = await self._arespond(accepted)
+        except EnvFault as fault:
+            outcome = fault
+        return self._conclude(accepted, outcome, dropped)
+
+    def render(self) -> str | None:
+        """Return the prompt as text, or None without `render_mode="ansi"`.
+
+        Returns:
+            The text.
+        """
+        return self.chat.decode(self.prompt_ids.tolist()) if self.render_mode == "ansi" else None
+
+    # ------------------------------------------------------------------------------------------------ for people and trainers
+
+    @property
+    def prompt_ids(self) -> IdArray:
+        """The present prompt, int64, shape (observation_length,), a copy."""
+        return self._prompt[: self._length].copy()
+
+    @property
+    def end_of_turn_ids(self) -> tuple[int, ...]:
+        """The ids that end an action; a policy stops at exactly these."""
+        return self.chat.end_of_turn_ids
+
+    @property
+    def tokenizer_fingerprint(self) -> str:
+        """See `agent_gym.chat.tokenizer_fingerprint`."""
+        return self.chat.fingerprint
+
+    def encode_action(self, text: str) -> list[int]:
+        """Return the ids of a reply written by hand, closed by the end of turn.
+
+        Args:
+            text: the reply.
+
+        Returns:
+            Token ids for `step`.
+        """
+        return self.chat.encode_action(text)
+
+    def decode(self, observation: Sequence[int] | IdArray, info: Mapping[str, Any] | None = None) -> str:
+        """Return an observation as text.
+
+        Args:
+            observation: padded or not.
+            info: that came with it; without it, trailing padding is taken off.
+
+        Returns:
+            The text.
+        """
+        length = None if info is None else int(info["observation_length"])
+        return self.chat.decode(self.observation_space.unpad(observation, length).tolist())
+
+    # ------------------------------------------------------------------------------------------------ the base class's own work
+
+    def _accept(self, action: Any) -> tuple[Action, int]:
+        """Check an action, take its padding and what stands behind the end of turn off, and decode it."""
+        if not self._running:
+            raise ResetNeeded("the episode is over, or has not begun; call reset() before step()")
+        if isinstance(action, Generation):
+            ids = self._checked_action(action.token_ids)
+        else:
+            ids = self._checked_action(action)
+            if len(ids) == self.max_action_tokens:
+                ids = self.action_space.unpad(ids)
+        listed: list[int] = ids.tolist()
+        end = self.chat.first_end(listed)
+        kept = listed if end is None else listed[: end + 1]
+        return Action(tuple(kept), self.chat.decode(kept if end is None else kept[:-1])), len(listed) - len(kept)
+
+    def _checked_action(self, action: Any) -> IdArray:
+        try:
+            array = np.asarray(action)
+        except (TypeError, ValueError) as error:
+            raise InvalidAction(f"an action is a sequence of token ids, not {action!r:.200}") from error
+        if array.size == 0 and array.ndim == 1:
+            return np.empty(0, dtype=np.int64)
+        if array.dtype.kind == "f":
+            raise InvalidAction(
+                f"an action is a sequence of int64 token ids, and floats came (dtype {array.dtype}, shape {array.shape}). An agent with continuous "
+                "actions needs agent_gym.wrappers.DiscreteTokens(env, length=k), whose actions are MultiDiscrete"
+            )
+        if array.dtype.kind not in "iu" or array.ndim != 1:
+            raise InvalidAction(f"an action is a one-dimensional sequence of token ids, not dtype {array.dtype} of shape {array.shape}")
+        if len(array) > self.max_action_tokens:
+            raise InvalidAction(f"an action has at most max_action_tokens={self.max_action_tokens} ids, and {len(array)} came")
+        high = int(self.action_space.high[0])
+        low_id, high_id = int(array.min()), int(array.max())
+        if low_id < 0 or high_id > high:
+            raise InvalidAction(f"action ids must lie in [0, {high}], and {low_id if low_id < 0 else high_id} came")
+        return array.astype(np.int64, copy=False)
+
+    def _checked_ids(self, ids: Sequence[int]) -> list[int]:
+        listed = [int(one) for one in ids]
+        if listed and (min(listed) < 0 or max(listed) >= self.chat.vocab_size):
+            raise ValueError(f"the environment's token ids must lie in [0, {self.chat.vocab_size - 1}], not {min(listed)} to {max(listed)}")
+        return listed
+
+    def _conclude(self, action: Action, outcome: Outcome | EnvFault, dropped: int) -> StepResult:
+        """Count the turn, make the next prompt, apply the limits and fill info."""
+        self.turn += 1
+        if isinstance(outcome, EnvFault):
+            self._running = False
+            feedback = f"environment fault: {outcome}"
+            info = self._info(feedback, _NOTHING, 0.0, StopReason.ENV_FAULT, rewritten=False, dropped=dropped)
+            return self._observe(), 0.0, False, True, info
+        reward, terminated, truncated = float(outcome.reward), bool(outcome.terminated), False
+        messages = outcome.observation.as_messages()
+        fitted, rewritten = self._advance(action, outcome.observation, messages)
+        if terminated:
+            reason = StopReason(
+                outcome.info.get("stop_reason", StopReason.SUCCESS if outcome.info.get("is_success") else StopReason.FAILURE)
+            )
+        elif not fitted:
+            reason, truncated = StopReason.CONTEXT_LIMIT, True
+        elif self.turn >= self.max_turns:
+            reason, truncated = StopReason.MAX_TURNS, True
+        else:
+            reason = StopReason.RUNNING
+        self._running = not (terminated or truncated)
+        text = _text_of(messages)
+        if fitted:
+            self._state_key = str(outcome.info.get("state_key", text))
+        info = self._info(text, outcome.info, reward, reason, rewritten=rewritten, dropped=dropped)
+        return self._observe(), reward, terminated, truncated, info
+
+    def _advance(self, action: Action, observation: Observation, messages: tuple[Message, ...]) -> tuple[bool, bool]:
+        """Make the next prompt. Returns whether it fits (if not, the last one stays) and whether it was rewritten."""
+        if observation.rewrite:
+            ids = self._checked_ids(observation.token_ids) if observation.token_ids is not None else self.chat.render(messages, self.tools)
+            fitted = self._show(ids)
+            if fitted:
+                self.history = History(tuple(ids), messages)
+            return fitted, True
+        closed = self.chat.ends_turn(action.token_ids)
+        if observation.token_ids is not None:
+            turn_ids = self._checked_ids(observation.token_ids)
+        else:
+            turn_ids = self.chat.turn(messages, closed=closed)
+        self.history.exchanges.append(Exchange(action.token_ids, action.text, tuple(turn_ids), messages))
+        prompt = self.context.next_prompt(self.history)
+        if prompt is None:
+            return self._extend(action.token_ids, turn_ids), False
+        if isinstance(prompt, tuple):
+            return self._show(prompt), True
+        return self._show(self.chat.render(prompt, self.tools)), True
+
+    def _show(self, ids: Sequence[int]) -> bool:
+        """Make these ids the prompt, if they fit."""
+        if len(ids) > self.max_observation_tokens:
+            return False
+        self._prompt[: len(ids)] = ids
+        self._prompt[len(ids) : self._length] = self.chat.pad_id
+        self._length = len(ids)
+        return True
+
+    def _extend(self, action_ids: Sequence[int], turn_ids: Sequence[int]) -> bool:
+        """Append to the prompt, if it fits. Work is that of the new ids."""
+        middle = self._length + len(action_ids)
+        end = middle + len(turn_ids)
+        if end > self.max_observation_tokens:
+            return False
+        self._prompt[self._length : middle] = action_ids
+        self._prompt[middle:end] = turn_ids
+        self._length = end
+        return True
+
+    def _observe(self) -> IdArray:
+        return self._prompt.copy()
+
+    def _info(
+        self, feedback: str, given: Mapping[str, Any], reward: float, reason: StopReason, *, rewritten: bool, dropped: int
+    ) -> dict[str, Any]:
+        parts = dict.fromkeys(self.reward_part_names, 0.0)
+        named = given.get("reward_parts")
+        if named is None:
+            if self.reward_part_names:
+                parts[self.reward_part_names[0]] = reward
+        else:
+            for name, value in named.items():
+                if name not in parts:
+                    raise ValueError(
+                        f"reward part {name!r} is not one of {type(self).__name__}.reward_part_names: {self.reward_part_names}"
+                    )
+                parts[name] = float(value)
+        info: dict[str, Any] = {
+            "observation_length": self._length,
+            "turn": self.turn,
+            "context_rewritten": rewritten,
+            "task_id": str(self.task_id),
+            "state_key": self._state_key,
+            "feedback": str(given.get("feedback", feedback)),
+            "action_valid": bool(given.get("action_valid", True)),
+            "dropped_ids": dropped,
+            "reward_parts": parts,
+            "is_success": bool(given.get("is_success", False)),
+            "stop_reason": reason,
+            "env_fault": reason is StopReason.ENV_FAULT,
+            "expert_action": self._expert() if self._expert is not None and self._running else "",
+        }
+        for name, default in self.extra_info.items():
+            value = given.get(name, default)
+            if type(value) is not type(default):
+                raise TypeError(
+                    f"info[{name!r}] of {type(self).__name__} must be {type(default).__name__} as its default is, not {value!r}"
+                )
+            info[name] = dict(value) if isinstance(value, dict) else value
+        return info
+
+
+def _text_of(messages: Sequence[Message]) -> str:
+    """The contents of messages as one text for people."""
+    return "\n".join(str(message.get("content", "")) for message in messages)

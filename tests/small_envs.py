@@ -1,0 +1,43 @@
+"""Small environments for the tests of the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from agent_gym.core import Action, AgentEnv, EnvFault, Observation, Outcome
+
+
+class Parrot(AgentEnv):
+    """Answers every reply with a line about it, never ends by itself unless told "stop"; a word to repeat is drawn at reset."""
+
+    def _begin(self, options: dict[str, Any]) -> Observation:
+        index = options["index"] if "index" in options else int(self.np_random.integers(1000))
+        self.word = f"word{index}"
+        self.task_id = f"{self.split}/{index}"
+        return Observation(messages=[{"role": "system", "content": "Say the word."}, {"role": "user", "content": f"It is {self.word}."}])
+
+    def _respond(self, action: Action) -> Outcome:
+        if action.text == "fault":
+            raise EnvFault("the parrot flew away")
+        won = self.word in action.text
+        text = f'You said {len(action.text)} characters. "{self.word}"\n'
+        return Outcome(Observation(text=text), reward=float(won), terminated=won, info={"is_success": won})
+
+    def expert(self) -> Callable[[], str]:
+        return lambda: self.word
+
+
+class ToolParrot(Parrot):
+    """The same, answering with two tool messages."""
+
+    def _respond(self, action: Action) -> Outcome:
+        outcome = super()._respond(action)
+        return Outcome(Observation(messages=[{"role": "tool", "content": outcome.observation.text}, {"role": "tool", "content": "."}]))
+
+
+class Decoder(Parrot):
+    """The mutant that the exactness tests must catch: it decodes the action and encodes it again."""
+
+    def _extend(self, action_ids: Any, turn_ids: Any) -> bool:
+        return super()._extend(self.chat._encoder.encode(self.chat.decode(list(action_ids))), turn_ids)
