@@ -22,11 +22,13 @@ import hashlib
 import json
 import re
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agent_gym._arrange import join_same_roles, system_into_user_turn, tool_messages_as_user_turns, tools_text
+from agent_gym._encoder import Encoder, alternation, control_tokens
 from agent_gym._skeleton import Skeleton, make_skeleton
 
 if TYPE_CHECKING:
@@ -35,7 +37,12 @@ if TYPE_CHECKING:
 __all__ = ["Chat", "Message", "load_tokenizer", "tokenizer_fingerprint"]
 
 Message = Mapping[str, Any]
-"""A chat message: `role` and `content`; an assistant message may carry `token_ids` (sampled ids, spliced in as they are) instead."""
+"""A chat message: `role` and `content`; an assistant message may carry `token_ids` (sampled ids, spliced in as they are) instead.
+
+`"trusted": True` says that the content is the environment author's own: markers of the tool format and of reasoning may stand in it for what
+they are, as they do in an instruction on how to call tools. Special tokens are guarded all the same. `"max_tokens"` on a message of a new turn says
+where its content is cut.
+"""
 
 FIXED_DATE = "01 January 2025"
 """What a template that prints today's date gets to print, since the same task must give the same ids on every day."""
@@ -44,7 +51,6 @@ _DUMMY_USER = "Ready?"
 _DUMMY_REPLY = "agentgymdummyreply"
 _GUARD_OPEN, _GUARD_CLOSE = "\ue000", "\ue001"  # private-use characters around the number of a control literal inside world text
 _SPLICE_OPEN, _SPLICE_CLOSE = "\ue002", "\ue003"  # the same around the number of a kept action
-_ANCHOR = "\x00"
 _TURN_CACHE_ENTRIES = 512
 _TURN_CACHE_CHARACTERS = 4096
 
@@ -125,79 +131,6 @@ def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
     return fingerprint
 
 
-class _Encoder:
-    """Text to ids and back, with added tokens matched or not. One per `Chat`; the heavy clone is made when hostile text first comes."""
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, control: Mapping[str, int]) -> None:
-        self._tokenizer = tokenizer
-        self._backend: Any = getattr(tokenizer, "backend_tokenizer", None)
-        self._control = dict(control)
-        self._control_ids = frozenset(control.values())
-        self._plain_backend: Any = None
-        # A tokenizer may put a mark before the first word of whatever it encodes (Metaspace, "prefix space"). Text from the middle of a
-        # prompt is then encoded behind an anchor, whose ids are taken off again. NUL merges with nothing.
-        self._anchor = self.encode(_ANCHOR)
-        self._marks_start = self.encode(f"{_ANCHOR}a") != [*self._anchor, *self.encode("a")]
-
-    def encode_inner(self, text: str, encode: Callable[[str], list[int]]) -> list[int]:
-        """Encode text that does not stand at the start of a prompt."""
-        if self._marks_start and text:
-            ids = encode(_ANCHOR + text)
-            if self._anchor and ids[: len(self._anchor)] == self._anchor:
-                return ids[len(self._anchor) :]
-        return encode(text)
-
-    def encode(self, text: str) -> list[int]:
-        """Encode with added tokens matched: what the tokenizer makes of a rendered template."""
-        if self._backend is not None:
-            ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
-            return ids
-        return list(self._tokenizer.encode(text, add_special_tokens=False))
-
-    def encode_plain(self, text: str) -> list[int]:
-        """Encode as ordinary text, whatever literals stand in it. No id that comes out is a control id."""
-        if not text:
-            return []
-        ids = self.encode_inner(text, self._encode_unmatched)
-        if self._control_ids.isdisjoint(ids):
-            return ids
-        # The model of the tokenizer itself makes a control id of this text (a word-level vocabulary, say). Break it at every character;
-        # a single character that still is a control token cannot be shown and is left out.
-        broken: list[int] = []
-        for character in text:
-            broken += [one for one in self.encode_inner(character, self._encode_unmatched) if one not in self._control_ids]
-        return broken
-
-    def _encode_unmatched(self, text: str) -> list[int]:
-        if self._backend is None:
-            return list(self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
-        if self._plain_backend is None:
-            self._plain_backend = self._clone_without_control_tokens()
-        ids: list[int] = self._plain_backend.encode(text, add_special_tokens=False).ids
-        return ids
-
-    def _clone_without_control_tokens(self) -> Any:
-        """A copy of the backend in which every control token counts as special, and special tokens are split like any text."""
-        from tokenizers import Tokenizer
-
-        state = json.loads(self._backend.to_str())
-        state["truncation"] = state["padding"] = None
-        for token in state["added_tokens"]:
-            if token["content"] in self._control:
-                token["special"] = True
-        clone = Tokenizer.from_str(json.dumps(state))
-        clone.encode_special_tokens = True
-        return clone
-
-    def decode(self, ids: Sequence[int], skip_special: bool) -> str:
-        """Decode for people and parsers; ids without text are left out."""
-        if self._backend is not None:
-            text: str = self._backend.decode(ids if isinstance(ids, list) else list(ids), skip_special_tokens=skip_special)
-            return text
-        known = [one for one in ids if 0 <= one < len(self._tokenizer)]
-        return str(self._tokenizer.decode(known, skip_special_tokens=skip_special, clean_up_tokenization_spaces=False))
-
-
 class Chat:
     """A tokenizer and its chat template.
 
@@ -239,12 +172,12 @@ class Chat:
         self._template_text = "\n".join(template.values()) if isinstance(template, dict) else template
         self._kwargs = dict(template_kwargs or {})
         self._dated = "strftime_now" in self._template_text
-        self._control = _control_tokens(tokenizer, self._template_text, tuple(markers))
+        self._control = control_tokens(tokenizer, self._template_text, tuple(markers))
         self._escapes = tuple(marker for marker in dict.fromkeys(markers) if marker not in self._control)
         self._control_ids = frozenset(self._control.values())
-        self._encoder = _Encoder(tokenizer, self._control)
-        self._control_pattern = _alternation(self._control)
-        self._hostile_pattern = _alternation([*self._control, *self._escapes, _GUARD_OPEN, _GUARD_CLOSE, _SPLICE_OPEN, _SPLICE_CLOSE])
+        self._encoder = Encoder(tokenizer, self._control)
+        self._control_pattern = alternation(self._control)
+        self._hostile_pattern = alternation([*self._control, *self._escapes, _GUARD_OPEN, _GUARD_CLOSE, _SPLICE_OPEN, _SPLICE_CLOSE])
         self._control_names = list(self._control)
         self._skeletons: dict[tuple[str, ...], tuple[Skeleton | None, int]] = {}
         self._turn_cache: dict[str, list[int]] = {}
@@ -307,19 +240,46 @@ class Chat:
         Returns:
             The token ids; work and size are those of the new text, whatever stands before it.
         """
-        if not messages:
-            ids = self._encode_printed(self._closing_text)
+        return self.show_turn(messages, closed=closed)[0]
+
+    def show_turn(self, messages: Sequence[Message], *, closed: bool) -> tuple[list[int], tuple[Message, ...]]:
+        """Do the same, and return the messages as they are shown: those with `max_tokens` may be cut.
+
+        Args:
+            messages: as in `turn`.
+            closed: as in `turn`.
+
+        Returns:
+            The token ids and the messages.
+        """
+        messages = tuple(messages)
+        limit = min((message["max_tokens"] for message in messages if "max_tokens" in message), default=None)
+        if limit is not None:
+            limited, messages = messages, tuple({"role": message["role"], "content": message["content"]} for message in messages)
+            ids = self._turn_ids(messages)
+            if len(ids) > limit:  # a whole turn within the limit holds no message beyond it, so that the common case encodes once
+                messages = tuple(
+                    {**shown, "content": self.truncate_text(shown["content"], given.get("max_tokens", len(shown["content"]) * 4 + 1))}
+                    for shown, given in zip(messages, limited, strict=True)
+                )
+                ids = self._turn_ids(messages)
         else:
-            text, expected = self._print_turn(messages)
-            cached = self._turn_cache.get(text)
-            if cached is None:
-                cached = self._encode_printed(text, expected)
-                if len(text) <= _TURN_CACHE_CHARACTERS:
-                    if len(self._turn_cache) >= _TURN_CACHE_ENTRIES:
-                        self._turn_cache.pop(next(iter(self._turn_cache)), None)
-                    self._turn_cache[text] = cached
-            ids = cached
-        return ids[1:] if closed and ids and ids[0] == self._closing_id else list(ids)
+            ids = self._turn_ids(messages)
+        return (ids[1:] if closed and ids and ids[0] == self._closing_id else list(ids)), messages
+
+    def _turn_ids(self, messages: Sequence[Message]) -> list[int]:
+        """The ids of a whole turn, from the cache if it was shown before."""
+        if not messages:
+            return self._encode_printed(self._closing_text)
+        text, expected = self._print_turn(messages)
+        ids = self._turn_cache.get(text)
+        if ids is None:
+            ids = self._encode_printed(text, expected)
+            if len(text) <= _TURN_CACHE_CHARACTERS:
+                if len(self._turn_cache) >= _TURN_CACHE_ENTRIES:
+                    self._turn_cache.pop(next(iter(self._turn_cache)), None)
+                self._turn_cache[text] = ids
+        return ids
 
     def _print_turn(self, messages: Sequence[Message]) -> tuple[str, int | None]:
         """The text of a turn behind the dummy reply, guards still in it, and its number of control tokens where that is known."""
@@ -493,10 +453,9 @@ class Chat:
             Its index, or None.
         """
         ends = self._end_set
-        for index, one in enumerate(ids):
-            if one in ends:
-                return index
-        return None
+        if not len(ids) or ends.isdisjoint(ids[:-1]):
+            return len(ids) - 1 if len(ids) and ids[-1] in ends else None
+        return next(index for index, one in enumerate(ids) if one in ends)
 
     def count_control(self, ids: Iterable[int]) -> int:
         """Return how many of the ids are control tokens.
@@ -515,7 +474,10 @@ class Chat:
         """A copy of the message in which control literals are guarded, and markers without a token escaped."""
         if not isinstance(message.get("content"), str):
             raise ValueError(f"a message needs a string as `content` (or `token_ids`), not {message.get('content')!r} in {dict(message)!r}")
-        return {key: self._guard(value) for key, value in message.items()}
+        if message.get("trusted"):
+            content = message["content"]
+            return {"role": message["role"], "content": self._special_pattern.sub(self._guarded, content)}
+        return {key: self._guard(value) for key, value in message.items() if key != "trusted"}
 
     def _safe_tools(self, tools: Sequence[Mapping[str, Any]] | None) -> list[Any] | None:
         return [self._guard(dict(one)) for one in tools] if tools else None
@@ -530,15 +492,15 @@ class Chat:
         return value
 
     def _guard_text(self, text: str) -> str:
-        def replace(match: re.Match[str]) -> str:
-            name = match.group()
-            if name in self._control:
-                return f"{_GUARD_OPEN}{self._control_names.index(name)}{_GUARD_CLOSE}"
-            if name in self._escapes:
-                return name.replace("<", "&lt;")
-            return f"{_GUARD_OPEN}u{ord(name):x}{_GUARD_CLOSE}"  # our own private-use characters, when the world sends them
+        return self._hostile_pattern.sub(self._guarded, text)
 
-        return self._hostile_pattern.sub(replace, text)
+    def _guarded(self, match: re.Match[str]) -> str:
+        name = match.group()
+        if name in self._control:
+            return f"{_GUARD_OPEN}{self._control_names.index(name)}{_GUARD_CLOSE}"
+        if name in self._escapes:
+            return name.replace("<", "&lt;")
+        return f"{_GUARD_OPEN}u{ord(name):x}{_GUARD_CLOSE}"  # our own private-use characters, when the world sends them
 
     def _unguard(self, text: str) -> str:
         def restore(match: re.Match[str]) -> str:
@@ -568,17 +530,17 @@ class Chat:
         """Bring messages into the form that this template prints."""
         arranged = [dict(message) for message in messages]
         if tools and not self._shows_tools:
-            text = _tools_text(tools)
+            text = tools_text(tools)
             if arranged and arranged[0]["role"] == "system":
                 arranged[0]["content"] = f"{arranged[0]['content']}\n\n{text}"
             else:
                 arranged.insert(0, {"role": "system", "content": text})
         if not self._shows_tool_role:
-            arranged = _tool_messages_as_user_turns(arranged)
+            arranged = tool_messages_as_user_turns(arranged)
         if not self._shows_system:
-            arranged = _system_into_user_turn(arranged)
+            arranged = system_into_user_turn(arranged)
         if not self._shows_repeats:
-            arranged = _join_same_roles(arranged)
+            arranged = join_same_roles(arranged)
         return arranged
 
     def _probe(self) -> None:
@@ -627,7 +589,7 @@ class Chat:
             self._escapes = tuple(
                 dict.fromkeys([*self._escapes, *(m for m in ("<tool_response>", "</tool_response>") if m not in self._control)])
             )
-            self._hostile_pattern = _alternation([*self._control, *self._escapes, _GUARD_OPEN, _GUARD_CLOSE, _SPLICE_OPEN, _SPLICE_CLOSE])
+            self._hostile_pattern = alternation([*self._control, *self._escapes, _GUARD_OPEN, _GUARD_CLOSE, _SPLICE_OPEN, _SPLICE_CLOSE])
         self.notes = tuple(notes)
 
         closed = self._print([user, {"role": "assistant", "content": _DUMMY_REPLY}], opening=False)
@@ -645,7 +607,7 @@ class Chat:
         self._end_set = frozenset(ends)
         special = [str(token) for token in self.tokenizer.added_tokens_decoder.values() if getattr(token, "special", False)]
         ending = [name for name, one in self._control.items() if one in self._end_set]
-        self._special_pattern = _alternation([*special, *ending])
+        self._special_pattern = alternation([*special, *ending, _GUARD_OPEN, _GUARD_CLOSE, _SPLICE_OPEN, _SPLICE_CLOSE])
         return ends
 
     def _find_pad(self) -> int:
@@ -657,69 +619,3 @@ class Chat:
             if token.special and index not in used and str(token) not in self._template_text and index < self.vocab_size:
                 return int(index)
         return self.vocab_size
-
-
-def _alternation(literals: Iterable[str]) -> re.Pattern[str]:
-    """A pattern of any of the literals, longest first; of nothing when there are none."""
-    ordered = sorted({one for one in literals if one}, key=lambda one: (-len(one), one))
-    return re.compile("|".join(map(re.escape, ordered)) or "(?!)")
-
-
-def _control_tokens(tokenizer: PreTrainedTokenizerBase, template: str, markers: Sequence[str]) -> dict[str, int]:
-    """Literal and id of every control token: special, printed by the template, or a marker that is one token."""
-    control: dict[str, int] = {}
-    for index, token in tokenizer.added_tokens_decoder.items():
-        literal = str(token)
-        if token.special or (literal.strip() and literal in template):
-            control[literal] = int(index)
-    added = tokenizer.get_added_vocab()
-    for marker in markers:
-        if marker in added:
-            control[marker] = int(added[marker])
-    return control
-
-
-def _tool_messages_as_user_turns(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    arranged: list[dict[str, Any]] = []
-    inside = False
-    for message in messages:
-        if message["role"] != "tool":
-            arranged.append(message)
-            inside = False
-            continue
-        block = f"<tool_response>\n{message['content']}\n</tool_response>"
-        if inside:
-            arranged[-1] = {"role": "user", "content": f"{arranged[-1]['content']}\n{block}"}
-        else:
-            arranged.append({"role": "user", "content": block})
-        inside = True
-    return arranged
-
-
-def _system_into_user_turn(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    arranged: list[dict[str, Any]] = []
-    waiting: list[str] = []
-    for message in messages:
-        if message["role"] == "system":
-            waiting.append(message["content"])
-        elif message["role"] == "user" and waiting:
-            arranged.append({**message, "content": "\n\n".join([*waiting, message["content"]])})
-            waiting = []
-        else:
-            arranged.append(message)
-    return [*arranged, {"role": "user", "content": "\n\n".join(waiting)}] if waiting else arranged
-
-
-def _join_same_roles(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    arranged: list[dict[str, Any]] = []
-    for message in messages:
-        if arranged and arranged[-1]["role"] == message["role"]:
-            arranged[-1] = {**arranged[-1], "content": f"{arranged[-1]['content']}\n\n{message['content']}"}
-        else:
-            arranged.append(dict(message))
-    return arranged
-
-
-def _tools_text(tools: Sequence[Mapping[str, Any]]) -> str:
-    lines = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
-    return f"You may call these tools. Their JSON schemas:\n<tools>\n{lines}\n</tools>"

@@ -197,6 +197,7 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
         self.context = parse_context(context, (lambda _history: self._rebuild()) if can_rebuild else None)
         self.observation_space: TokenBox = TokenBox(self.max_observation_tokens, self.chat.vocab_size, self.chat.pad_id)  # type: ignore[assignment]  # Gymnasium's Space is invariant
         self.action_space: TokenBox = TokenBox(self.max_action_tokens, self.chat.vocab_size, self.chat.pad_id)  # type: ignore[assignment]  # the same
+        self._highest_id = max(self.chat.vocab_size - 1, self.chat.pad_id)
         self.history = History()
         self.task_id = ""
         self.turn = 0
@@ -414,16 +415,21 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
         """Check an action, take its padding and what stands behind the end of turn off, and decode it."""
         if not self._running:
             raise ResetNeeded("the episode is over, or has not begun; call reset() before step()")
-        if isinstance(action, Generation):
-            ids = self._checked_action(action.token_ids)
-        else:
-            ids = self._checked_action(action)
-            if len(ids) == self.max_action_tokens:
+        listed = self._plain_ids(action)
+        if listed is None:
+            ids = self._checked_action(action.token_ids if isinstance(action, Generation) else action)
+            if len(ids) == self.max_action_tokens and not isinstance(action, Generation):
                 ids = self.action_space.unpad(ids)
-        listed: list[int] = ids.tolist()
+            listed = ids.tolist()
         end = self.chat.first_end(listed)
         kept = listed if end is None else listed[: end + 1]
         return Action(tuple(kept), self.chat.decode(kept if end is None else kept[:-1])), len(listed) - len(kept)
+
+    def _plain_ids(self, action: Any) -> list[int] | None:
+        """A list of valid ids, taken as it is: the common case, without a detour over an array. None for everything else."""
+        if type(action) is not list or not action or len(action) >= self.max_action_tokens or set(map(type, action)) != {int}:
+            return None
+        return action if min(action) >= 0 and max(action) <= self._highest_id else None
 
     def _checked_action(self, action: Any) -> IdArray:
         try:
@@ -441,7 +447,7 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
             raise InvalidAction(f"an action is a one-dimensional sequence of token ids, not dtype {array.dtype} of shape {array.shape}")
         if len(array) > self.max_action_tokens:
             raise InvalidAction(f"an action has at most max_action_tokens={self.max_action_tokens} ids, and {len(array)} came")
-        high = int(self.action_space.high[0])
+        high = self._highest_id
         low_id, high_id = int(array.min()), int(array.max())
         if low_id < 0 or high_id > high:
             raise InvalidAction(f"action ids must lie in [0, {high}], and {low_id if low_id < 0 else high_id} came")
@@ -463,7 +469,7 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
             return self._observe(), 0.0, False, True, info
         reward, terminated, truncated = float(outcome.reward), bool(outcome.terminated), False
         messages = outcome.observation.as_messages()
-        fitted, rewritten = self._advance(action, outcome.observation, messages)
+        fitted, rewritten, messages = self._advance(action, outcome.observation, messages)
         if terminated:
             reason = StopReason(
                 outcome.info.get("stop_reason", StopReason.SUCCESS if outcome.info.get("is_success") else StopReason.FAILURE)
@@ -481,26 +487,28 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
         info = self._info(text, outcome.info, reward, reason, rewritten=rewritten, dropped=dropped)
         return self._observe(), reward, terminated, truncated, info
 
-    def _advance(self, action: Action, observation: Observation, messages: tuple[Message, ...]) -> tuple[bool, bool]:
-        """Make the next prompt. Returns whether it fits (if not, the last one stays) and whether it was rewritten."""
+    def _advance(self, action: Action, observation: Observation, messages: tuple[Message, ...]) -> tuple[bool, bool, tuple[Message, ...]]:
+        """Make the next prompt.
+
+        Returns whether it fits (if not, the last one stays), whether it was rewritten, and the messages as shown.
+        """
         if observation.rewrite:
             ids = self._checked_ids(observation.token_ids) if observation.token_ids is not None else self.chat.render(messages, self.tools)
             fitted = self._show(ids)
             if fitted:
                 self.history = History(tuple(ids), messages)
-            return fitted, True
-        closed = self.chat.ends_turn(action.token_ids)
+            return fitted, True, messages
         if observation.token_ids is not None:
             turn_ids = self._checked_ids(observation.token_ids)
         else:
-            turn_ids = self.chat.turn(messages, closed=closed)
+            turn_ids, messages = self.chat.show_turn(messages, closed=self.chat.ends_turn(action.token_ids))
         self.history.exchanges.append(Exchange(action.token_ids, action.text, tuple(turn_ids), messages))
         prompt = self.context.next_prompt(self.history)
         if prompt is None:
-            return self._extend(action.token_ids, turn_ids), False
+            return self._extend(action.token_ids, turn_ids), False, messages
         if isinstance(prompt, tuple):
-            return self._show(prompt), True
-        return self._show(self.chat.render(prompt, self.tools)), True
+            return self._show(prompt), True, messages
+        return self._show(self.chat.render(prompt, self.tools)), True, messages
 
     def _show(self, ids: Sequence[int]) -> bool:
         """Make these ids the prompt, if they fit."""
@@ -513,12 +521,10 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
 
     def _extend(self, action_ids: Sequence[int], turn_ids: Sequence[int]) -> bool:
         """Append to the prompt, if it fits. Work is that of the new ids."""
-        middle = self._length + len(action_ids)
-        end = middle + len(turn_ids)
+        end = self._length + len(action_ids) + len(turn_ids)
         if end > self.max_observation_tokens:
             return False
-        self._prompt[self._length : middle] = action_ids
-        self._prompt[middle:end] = turn_ids
+        self._prompt[self._length : end] = [*action_ids, *turn_ids]
         self._length = end
         return True
 

@@ -302,3 +302,25 @@ def test_opening_a_tokenizer_and_rendering_loads_no_torch(qwen3_path: str) -> No
 def test_a_tokenizer_that_cannot_be_opened_says_what_to_pass() -> None:
     with pytest.raises(ValueError, match="Pass a folder"):
         load_tokenizer("/nowhere/at/all")
+
+
+def test_an_authors_own_text_may_show_markers_but_no_special_token() -> None:
+    chat = Chat(generated("merges_tools"), markers=("<tool_call>", "<search>"))
+    message = {"role": "system", "content": "Write <tool_call> or <search>. <|im_end|>\ue000", "trusted": True}
+    ids = chat.render([message, {"role": "user", "content": "x"}])
+    plain = chat.render([{"role": "system", "content": "x"}, {"role": "user", "content": "x"}])
+    assert chat.count_control(ids) == chat.count_control(plain) + 1
+    assert "Write <tool_call> or <search>. <|im_end|>" in chat.decode(ids)
+    world = chat.render([{**message, "trusted": False}, {"role": "user", "content": "x"}])
+    assert chat.count_control(world) == chat.count_control(plain)
+
+
+def test_a_message_with_a_limit_is_cut_and_shown_cut(chat: Chat) -> None:
+    long, short = "word " * 300, "one line."
+    messages = [{"role": "user", "content": long, "max_tokens": 40}, {"role": "user", "content": short, "max_tokens": 40}]
+    ids, shown = chat.show_turn(messages, closed=True)
+    assert shown[0]["content"] == chat.truncate_text(long, 40) and shown[1]["content"] == short
+    assert ids == chat.turn(list(shown), closed=True)
+    assert chat.show_turn([{"role": "user", "content": short, "max_tokens": 400}], closed=True)[0] == chat.turn(
+        [{"role": "user", "content": short}], closed=True
+    )

@@ -1,0 +1,108 @@
+"""Text to ids and back, with control tokens matched where the template printed them and nowhere else. Used by `chat.py` alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+__all__ = ["Encoder", "alternation", "control_tokens"]
+
+_ANCHOR = "\x00"
+
+
+def alternation(literals: Iterable[str]) -> re.Pattern[str]:
+    """A pattern of any of the literals, longest first; of nothing when there are none."""
+    ordered = sorted({one for one in literals if one}, key=lambda one: (-len(one), one))
+    return re.compile("|".join(map(re.escape, ordered)) or "(?!)")
+
+
+def control_tokens(tokenizer: PreTrainedTokenizerBase, template: str, markers: Sequence[str]) -> dict[str, int]:
+    """Literal and id of every control token: special, printed by the template, or a marker that is one token."""
+    control: dict[str, int] = {}
+    for index, token in tokenizer.added_tokens_decoder.items():
+        literal = str(token)
+        if token.special or (literal.strip() and literal in template):
+            control[literal] = int(index)
+    added = tokenizer.get_added_vocab()
+    for marker in markers:
+        if marker in added:
+            control[marker] = int(added[marker])
+    return control
+
+
+class Encoder:
+    """Text to ids and back, with added tokens matched or not. One per `Chat`; the heavy clone is made when hostile text first comes."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, control: Mapping[str, int]) -> None:
+        self._tokenizer = tokenizer
+        self._backend: Any = getattr(tokenizer, "backend_tokenizer", None)
+        self._control = dict(control)
+        self._control_ids = frozenset(control.values())
+        self._plain_backend: Any = None
+        # A tokenizer may put a mark before the first word of whatever it encodes (Metaspace, "prefix space"). Text from the middle of a
+        # prompt is then encoded behind an anchor, whose ids are taken off again. NUL merges with nothing.
+        self._anchor = self.encode(_ANCHOR)
+        self._marks_start = self.encode(f"{_ANCHOR}a") != [*self._anchor, *self.encode("a")]
+
+    def encode_inner(self, text: str, encode: Callable[[str], list[int]]) -> list[int]:
+        """Encode text that does not stand at the start of a prompt."""
+        if self._marks_start and text:
+            ids = encode(_ANCHOR + text)
+            if self._anchor and ids[: len(self._anchor)] == self._anchor:
+                return ids[len(self._anchor) :]
+        return encode(text)
+
+    def encode(self, text: str) -> list[int]:
+        """Encode with added tokens matched: what the tokenizer makes of a rendered template."""
+        if self._backend is not None:
+            ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+            return ids
+        return list(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def encode_plain(self, text: str) -> list[int]:
+        """Encode as ordinary text, whatever literals stand in it. No id that comes out is a control id."""
+        if not text:
+            return []
+        ids = self.encode_inner(text, self._encode_unmatched)
+        if self._control_ids.isdisjoint(ids):
+            return ids
+        # The model of the tokenizer itself makes a control id of this text (a word-level vocabulary, say). Break it at every character;
+        # a single character that still is a control token cannot be shown and is left out.
+        broken: list[int] = []
+        for character in text:
+            broken += [one for one in self.encode_inner(character, self._encode_unmatched) if one not in self._control_ids]
+        return broken
+
+    def _encode_unmatched(self, text: str) -> list[int]:
+        if self._backend is None:
+            return list(self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
+        if self._plain_backend is None:
+            self._plain_backend = self._clone_without_control_tokens()
+        ids: list[int] = self._plain_backend.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def _clone_without_control_tokens(self) -> Any:
+        """A copy of the backend in which every control token counts as special, and special tokens are split like any text."""
+        from tokenizers import Tokenizer
+
+        state = json.loads(self._backend.to_str())
+        state["truncation"] = state["padding"] = None
+        for token in state["added_tokens"]:
+            if token["content"] in self._control:
+                token["special"] = True
+        clone = Tokenizer.from_str(json.dumps(state))
+        clone.encode_special_tokens = True
+        return clone
+
+    def decode(self, ids: Sequence[int], skip_special: bool) -> str:
+        """Decode for people and parsers; ids without text are left out."""
+        if self._backend is not None:
+            text: str = self._backend.decode(ids if isinstance(ids, list) else list(ids), skip_special_tokens=skip_special)
+            return text
+        known = [one for one in ids if 0 <= one < len(self._tokenizer)]
+        return str(self._tokenizer.decode(known, skip_special_tokens=skip_special, clean_up_tokenization_spaces=False))
