@@ -1,0 +1,227 @@
+"""The index ranks as Lucene does: against a slow oracle, with mutants that must be caught, in both of its forms, and in linear time."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import time
+from collections.abc import Callable, Sequence
+
+import lucene_oracle as oracle
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent_gym.search import Document, LuceneBM25, Searcher, analysis, bm25
+
+WORDS = "the of cats cat dogs running runs ran is it Paris O'Neil's 3.5 x_y 漢字 ★ relational possibly"
+texts = st.lists(st.sampled_from(WORDS.split()), max_size=40).map(" ".join)
+small_corpora = st.lists(texts, max_size=8).map(lambda pages: [Document(str(number), "", text) for number, text in enumerate(pages)])
+
+
+def plain(hits: Sequence[object]) -> list[tuple[str, float]]:
+    return [(hit.document.id, hit.score) for hit in hits]  # type: ignore[attr-defined]
+
+
+def expected(documents: Sequence[Document], query: str, k: int, **settings_: float) -> list[tuple[str, float]]:
+    return oracle.rank([(page.id, oracle.terms(page.contents)) for page in documents], oracle.terms(query), k, **settings_)
+
+
+def force(index: LuceneBM25, form: str) -> LuceneBM25:
+    index._small = form == "small"
+    return index
+
+
+def generated(pages: int, seed: int = 0, longest: int = 80) -> list[Document]:
+    draw = random.Random(seed)
+    vocabulary = ["the", "of", "and", *(f"w{number}" for number in range(60))]
+    ids = [f"id{number:06d}" for number in range(pages)]
+    draw.shuffle(ids)
+    weights = [1 / (1 + place) for place in range(len(vocabulary))]
+    return [Document(name, f"Page {name[-1]}", " ".join(draw.choices(vocabulary, weights, k=draw.randint(0, longest)))) for name in ids]
+
+
+@pytest.mark.parametrize("form", ["small", "large"])
+@given(
+    documents=small_corpora, query=texts, k=st.integers(1, 9), k1=st.sampled_from([0.9, 0.0, 1.2, 50.0]), b=st.sampled_from([0.4, 0.0, 1.0])
+)
+@settings(max_examples=150, deadline=None)
+def test_ids_order_and_scores_are_those_of_the_oracle(
+    form: str, documents: list[Document], query: str, k: int, k1: float, b: float
+) -> None:
+    index = force(LuceneBM25.build(documents, k1=k1, b=b), form)
+    assert plain(index.search([query], k)[0]) == expected(documents, query, k, k1=k1, b=b)
+
+
+def agrees() -> bool:
+    """Whether an index built now ranks pages of all lengths, with many ties, as the oracle does."""
+    documents = generated(60, longest=400) + [Document(f"tie{number}", "", "w1 w2 unique") for number in (3, 1, 2)]
+    queries = ["w1 w2", "w1 w1 w1 w2 w3 w3", "unique the of", "the w9 of w30", "relational w5", "w1 w4 w8 w16 w32"]
+    documents.append(Document("rel", "", "relate relational relating possibly"))
+    index = LuceneBM25.build(documents)
+    return all(plain(found) == expected(documents, query, 20) for query, found in zip(queries, index.search(queries, 20), strict=True))
+
+
+def exact_lengths(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        bm25, "_inverse_norms", lambda total, filled, k1, b: np.float32(1) / (0.6 * 0.9 + 0.36 * np.arange(256) / (total / filled))
+    )
+    patch.setattr(bm25, "LENGTH_TABLE", np.arange(256))
+
+
+def stop_words_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(analysis, "STOP_WORDS", frozenset())
+    patch.setattr(analysis, "_terms", analysis._Terms())
+
+
+def ties_by_insertion(patch: pytest.MonkeyPatch) -> None:
+    original = bm25.Postings.finish
+
+    def finish(self: bm25.Postings) -> tuple[object, ...]:
+        *parts, ranks, total = original(self)
+        return *parts, np.arange(len(ranks), dtype=np.int32), total
+
+    patch.setattr(bm25.Postings, "finish", finish)
+
+
+def query_counts_ignored(patch: pytest.MonkeyPatch) -> None:
+    original = LuceneBM25._terms
+    patch.setattr(LuceneBM25, "_terms", lambda self, query: [(row, 1) for row, _ in original(self, query)])
+
+
+def sums_in_single_precision(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(bm25, "_term_scores", lambda weights, counts, norms: (weights * counts / (counts + 1 / norms)).astype(np.float64))
+
+
+def words_not_stemmed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(analysis, "stem", lambda word: word)
+    patch.setattr(analysis, "_terms", analysis._Terms())
+
+
+MUTANTS = [exact_lengths, stop_words_kept, ties_by_insertion, query_counts_ignored, sums_in_single_precision, words_not_stemmed]
+
+
+def test_the_index_agrees_with_the_oracle_on_long_and_equal_pages() -> None:
+    assert agrees()
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_broken_index_is_caught(mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant(monkeypatch)
+    assert not agrees()
+
+
+def test_both_forms_give_the_same_on_a_larger_corpus() -> None:
+    documents = generated(1500, longest=120)
+    index = LuceneBM25.build(documents)
+    queries = [" ".join(random.Random(seed).choices([f"w{number}" for number in range(60)], k=6)) for seed in range(20)]
+    for k in (1, 7, 1000):
+        assert force(index, "large").search(queries, k) == LuceneBM25.build(documents).search(queries, k)
+
+
+def test_lengths_are_squeezed_into_one_byte() -> None:
+    table = bm25.LENGTH_TABLE.tolist()
+    assert len(table) == 256 == len(set(table))
+    assert table == sorted(table)
+    assert table[:42] == [*range(40), 40, 42]
+    for length in [*range(3000), 10**5, 10**6 + 1]:
+        assert table[int(np.searchsorted(bm25.LENGTH_TABLE, length, side="right")) - 1] == oracle.squeeze(length)
+
+
+def test_edges() -> None:
+    index = LuceneBM25.build([])
+    assert len(index) == 0
+    assert index.search(["anything", ""], 3) == [[], []]
+    index = LuceneBM25.build([Document("a", "The", "of it"), Document("b", "", ""), Document("c", "Title", "")])
+    assert plain(index.search(["title"], 3)[0]) == expected(index.documents, "title", 3)
+    assert index.search(["the of it", "absent", "!!"], 5) == [[], [], []]
+    assert index.search([], 5) == []
+    assert isinstance(index, Searcher)
+
+
+def test_titles_are_searched_too() -> None:
+    index = LuceneBM25.build([Document("1", "Ada Lovelace", "A mathematician."), Document("2", "Zebra", "An animal.")])
+    assert index.search(["lovelace"], 1)[0][0].document.title == "Ada Lovelace"
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: LuceneBM25.build([Document("x", "", "a"), Document("x", "", "b")]), ValueError, "'x' stands for 2"),
+        (lambda: LuceneBM25.build([], k1=-1), ValueError, "k1"),
+        (lambda: LuceneBM25.build([], k1=float("nan")), ValueError, "k1"),
+        (lambda: LuceneBM25.build([], b=1.5), ValueError, "b must"),
+        (lambda: LuceneBM25.build([]).search(["a"], 0), ValueError, "at least 1"),
+        (lambda: LuceneBM25.build([]).search("abc", 1), TypeError, "list of strings"),
+    ],
+)
+def test_mistakes_are_named(call: Callable[[], object], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        call()
+
+
+def test_the_fingerprint_tells_documents_and_settings_apart() -> None:
+    pages = [Document("1", "t", "a"), Document("2", "", "b")]
+    same = LuceneBM25.build(pages).fingerprint
+    assert same == LuceneBM25.build(list(pages)).fingerprint
+    others = [
+        LuceneBM25.build(pages, k1=1.0),
+        LuceneBM25.build(pages, b=0.5),
+        LuceneBM25.build(pages[:1]),
+        LuceneBM25.build([Document("1", "", "ta"), Document("2", "", "b")]),
+        LuceneBM25.build([Document("1", "ta", ""), Document("2", "", "b")]),
+    ]
+    assert len({same, *(index.fingerprint for index in others)}) == 6
+
+
+def test_an_index_in_memory_can_be_pickled() -> None:
+    index = LuceneBM25.build(generated(30))
+    assert pickle.loads(pickle.dumps(index)).search(["w1 w2"], 5) == index.search(["w1 w2"], 5)
+
+
+def test_chunks_of_postings_give_the_same_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    documents = generated(200)
+    whole = LuceneBM25.build(documents)
+    monkeypatch.setattr(bm25.Postings, "_chunk", 100)
+    parts = LuceneBM25.build(documents)
+    assert np.array_equal(whole._posting_documents, parts._posting_documents)
+    assert np.array_equal(whole._posting_counts, parts._posting_counts)
+
+
+def best_time(work: Callable[[], object]) -> float:
+    seconds = []
+    for _ in range(7):
+        start = time.process_time()
+        work()
+        seconds.append(time.process_time() - start)
+    return min(seconds)
+
+
+@pytest.mark.parametrize("form", ["small", "large"])
+def test_searching_takes_time_linear_in_the_corpus(form: str) -> None:
+    sizes = (1000, 2000) if form == "small" else (10_000, 20_000)
+    one, two = (force(LuceneBM25.build(generated(size, longest=24)), form) for size in sizes)
+    if form == "small":
+        one, two = (force_small(index) for index in (one, two))
+    queries = ["w1 w2 w3 w4"] * 10
+    assert best_time(lambda: two.search(queries, 10)) < 3 * best_time(lambda: one.search(queries, 10)) + 0.002
+
+
+def force_small(index: LuceneBM25) -> LuceneBM25:
+    assert hasattr(index, "_scores"), "the corpus is too large for the small form"
+    return index
+
+
+def test_building_takes_time_linear_in_the_corpus() -> None:
+    one, two = generated(1000), generated(2000)
+    assert best_time(lambda: LuceneBM25.build(two)) < 3 * best_time(lambda: LuceneBM25.build(one)) + 0.002
+
+
+def test_searching_does_not_grow_with_the_length_of_the_query_squared() -> None:
+    index = LuceneBM25.build(generated(50))
+    short, long = (
+        " ".join(f"w{number % 60} q{number}" for number in range(2000)),
+        " ".join(f"w{number % 60} q{number}" for number in range(4000)),
+    )
+    assert best_time(lambda: index.search([long], 3)) < 3 * best_time(lambda: index.search([short], 3)) + 0.002
