@@ -255,17 +255,24 @@ class Chat:
         messages = tuple(messages)
         limit = min((message["max_tokens"] for message in messages if "max_tokens" in message), default=None)
         if limit is not None:
-            limited, messages = messages, tuple({"role": message["role"], "content": message["content"]} for message in messages)
+            limited, messages = messages, tuple(self._shortened(message) for message in messages)
             ids = self._turn_ids(messages)
             if len(ids) > limit:  # a whole turn within the limit holds no message beyond it, so that the common case encodes once
                 messages = tuple(
-                    {**shown, "content": self.truncate_text(shown["content"], given.get("max_tokens", len(shown["content"]) * 4 + 1))}
+                    {**shown, "content": self.truncate_text(given["content"], given["max_tokens"])} if "max_tokens" in given else shown
                     for shown, given in zip(messages, limited, strict=True)
                 )
                 ids = self._turn_ids(messages)
         else:
             ids = self._turn_ids(messages)
         return (ids[1:] if closed and ids and ids[0] == self._closing_id else list(ids)), messages
+
+    def _shortened(self, message: Message) -> Message:
+        """A message without its limit; text far beyond it is cut before anything is encoded."""
+        content, limit = message["content"], message.get("max_tokens")
+        if limit is not None and len(content) > 16 * limit:
+            content = self.truncate_text(content, limit)
+        return {"role": message["role"], "content": content}
 
     def _turn_ids(self, messages: Sequence[Message]) -> list[int]:
         """The ids of a whole turn, from the cache if it was shown before."""

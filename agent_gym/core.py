@@ -18,6 +18,7 @@ is, id for id, the last prompt, the action, and the new turn.
 
 from __future__ import annotations
 
+import copy
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,6 +44,7 @@ __all__ = ["Action", "AgentEnv", "EnvFault", "Message", "Observation", "Outcome"
 IdArray = NDArray[np.int64]
 StepResult = tuple[IdArray, float, bool, bool, dict[str, Any]]
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
+_IMMUTABLE = frozenset({int, float, bool, str})
 
 
 class EnvFault(RuntimeError):
@@ -418,7 +420,7 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
         listed = self._plain_ids(action)
         if listed is None:
             ids = self._checked_action(action.token_ids if isinstance(action, Generation) else action)
-            if len(ids) == self.max_action_tokens and not isinstance(action, Generation):
+            if len(ids) == self.max_action_tokens and hasattr(action, "dtype"):  # an array; a list or a Generation is taken whole
                 ids = self.action_space.unpad(ids)
             listed = ids.tolist()
         end = self.chat.first_end(listed)
@@ -427,7 +429,7 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
 
     def _plain_ids(self, action: Any) -> list[int] | None:
         """A list of valid ids, taken as it is: the common case, without a detour over an array. None for everything else."""
-        if type(action) is not list or not action or len(action) >= self.max_action_tokens or set(map(type, action)) != {int}:
+        if type(action) is not list or not action or len(action) > self.max_action_tokens or set(map(type, action)) != {int}:
             return None
         return action if min(action) >= 0 and max(action) <= self._highest_id else None
 
@@ -484,7 +486,8 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
         text = _text_of(messages)
         if fitted:
             self._state_key = str(outcome.info.get("state_key", text))
-        info = self._info(text, outcome.info, reward, reason, rewritten=rewritten, dropped=dropped)
+        # A prompt that does not fit leaves the last one in place: no continuation of it, which is what this key says.
+        info = self._info(text, outcome.info, reward, reason, rewritten=rewritten or not fitted, dropped=dropped)
         return self._observe(), reward, terminated, truncated, info
 
     def _advance(self, action: Action, observation: Observation, messages: tuple[Message, ...]) -> tuple[bool, bool, tuple[Message, ...]]:
@@ -567,7 +570,7 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
                 raise TypeError(
                     f"info[{name!r}] of {type(self).__name__} must be {type(default).__name__} as its default is, not {value!r}"
                 )
-            info[name] = dict(value) if isinstance(value, dict) else value
+            info[name] = value if type(value) in _IMMUTABLE else copy.deepcopy(value)
         return info
 
 

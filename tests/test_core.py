@@ -153,6 +153,10 @@ def test_an_array_as_long_as_the_space_is_padded_and_a_shorter_one_is_whole() ->
     assert env.history.exchanges[-1].action_ids == (50, 51)
     env.step(np.array([50, 51, pad]))
     assert env.history.exchanges[-1].action_ids == (50, 51, pad)
+    for whole in ([50, 51, *[pad] * 6], tuple([50, 51, *[pad] * 6]), Generation([50, 51, *[pad] * 6])):
+        env.reset(seed=0)
+        env.step(whole)
+        assert env.history.exchanges[-1].action_ids == (50, 51, *[pad] * 6)
 
 
 def test_ids_without_text_are_the_models_mistake_and_ids_outside_are_the_programmers() -> None:
@@ -215,6 +219,7 @@ def test_a_prompt_that_would_not_fit_truncates_and_keeps_the_last_one() -> None:
         if truncated or terminated:
             break
     assert info["stop_reason"] is StopReason.CONTEXT_LIMIT and truncated and not terminated and reward == 0.0
+    assert info["context_rewritten"] is True  # what came back does not continue the last prompt
     assert np.array_equal(before, observation)
 
 

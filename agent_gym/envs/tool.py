@@ -1,0 +1,505 @@
+"""`ToolEnv`: tasks that are solved by calling tools, and `AgentR1/Tool-v0`.
+
+A reply is read for tool calls, they are checked and run at once, and each is answered by one message of role tool. The episode ends by an
+answer (`<answer>...</answer>` outside reasoning, in that reply alone), by a tool that says so, or by a reply that holds no call and no
+beginning of one. A broken call ends nothing: it is answered by a line that says what is wrong with it.
+
+Your own task in a few lines:
+
+    env = ToolEnv(tools=[my_function_tool], tasks=[{"question": "What is 6 times 7?", "answer": "42"}])
+
+For more, subclass `ToolEnv` and override what differs; the hooks, in the order in which they are called:
+
+    _task(options)            -> the task of this episode (any mapping); sets `self.task_id`
+    _messages()               -> the first prompt's messages, made from `self.task`
+    _after_calls(results)     -> a `Score` for the turn, after its calls have been run (default: nothing)
+    _score(answer, content)   -> a `Score` for the end: the answer, or None, and the text outside calls and reasoning
+
+`self.task` and `self.state` (shared with the tools as `context.state`) live as long as the episode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from agent_gym.chat import Message, load_tokenizer
+from agent_gym.core import Action, AgentEnv, Observation, Outcome
+from agent_gym.tools.base import BaseTool, ToolContext
+from agent_gym.tools.execution import CallResult, ToolSet, arun_calls, run_calls
+from agent_gym.tools.formats import TemplateFormat, ToolCallFormat
+from agent_gym.tools.parsing import ParsedAction, detect_format, extract_answer, get_format
+from agent_gym.trajectory import StopReason
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+__all__ = ["Score", "ToolEnv", "ToolTaskEnv", "answers_match", "read_number"]
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_NO_SCORE_ERRORS = frozenset(("invalid_json", "unknown_tool", "invalid_arguments", "limit"))  # the model's mistakes; the rest is the tool's
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What a turn or an answer is worth.
+
+    Attributes:
+        reward: the sum of all parts.
+        parts: the reward's named summands; None puts all of it on the first of `reward_part_names`.
+        is_success: whether the task is solved.
+        metrics: further info; the keys must stand in the environment's `extra_info`.
+    """
+
+    reward: float = 0.0
+    parts: Mapping[str, float] | None = None
+    is_success: bool = False
+    metrics: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+
+
+_NO_SCORE = Score()
+Reward = Callable[[str | None, Mapping[str, Any]], "float | bool | Score"]
+
+
+class ToolEnv(AgentEnv):
+    """A task that is solved by calling tools.
+
+    Args:
+        tools: tools (`BaseTool`, or made by `agent_gym.tools.tool`) and names of registered ones.
+        tasks: rows, each a mapping with `question` (a text) or `prompt` (a text or chat messages), and `answer` (a text, a number, or a
+            list of accepted ones) or `reward_model["ground_truth"]`; `id` and anything else is kept. A mapping from split to rows gives
+            each split its own.
+        reward: called with the answer (None where the reply had none) and the task; returns a number, a bool or a `Score`. Without it an
+            answer that equals an accepted one gives 1, as numbers where both are numbers, else as text without regard to case and blanks.
+        tool_format: how calls are written: "hermes", "qwen3_coder", "llama3_json", "search_tags", "auto", or a response template.
+        max_parallel_calls: calls of one turn beyond it are not run, and together answered by one error.
+        system_prompt: text of the first message; None for the environment's own.
+        tokenizer: see `AgentEnv`.
+        markers: further literals that text from the world must not forge.
+        **kwargs: see `AgentEnv`.
+
+    Raises:
+        ValueError: for tools, tasks or formats that cannot be used.
+    """
+
+    reward_part_names: ClassVar[tuple[str, ...]] = ("task", "tools")
+    extra_info: ClassVar[Mapping[str, Any]] = {"n_tool_calls": 0, "n_tool_errors": 0, "n_malformed": 0, "answer": ""}
+    """Of the last reply: calls that were written, those among them that failed, those that could not be read, and the answer."""
+    system_prompt: ClassVar[str] = (
+        "Solve the task with the help of the tools. When you know the answer, write it between <answer> and </answer>, and nothing else "
+        "between them."
+    )
+
+    def __init__(
+        self,
+        *,
+        tools: Sequence[BaseTool | str] = (),
+        tasks: Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+        reward: Reward | None = None,
+        tool_format: str | Mapping[str, Any] | ToolCallFormat = "hermes",
+        max_parallel_calls: int = 4,
+        system_prompt: str | None = None,
+        tokenizer: str | Path | PreTrainedTokenizerBase | None = None,
+        markers: Sequence[str] = (),
+        **kwargs: Any,
+    ) -> None:
+        if max_parallel_calls < 1:
+            raise ValueError(f"max_parallel_calls must be at least 1, not {max_parallel_calls}")
+        opened = load_tokenizer(tokenizer)
+        self.tool_set = ToolSet(tools)
+        self.tool_format = get_format(tool_format, opened)
+        self.max_parallel_calls = int(max_parallel_calls)
+        self._schemas = self.tool_set.schemas
+        taught = self._template_teaches(opened, kwargs.get("template_kwargs") or {})
+        super().__init__(
+            tokenizer=opened,
+            markers=(*self.tool_format.markers, *markers),
+            tools=self._schemas if taught else None,
+            **kwargs,
+        )
+        own = self.system_prompt if system_prompt is None else system_prompt
+        self._system_text = own if taught or not self._schemas else f"{own}\n\n{self.tool_format.instructions(self._schemas)}".strip()
+        self._prefix = self._generation_prefix()
+        self._reward = reward
+        self._rows = _rows_of_split(tasks, self.split)
+        self.task: Mapping[str, Any] = _NOTHING
+        self.state: dict[str, Any] = {}
+        self._entropy = 0
+
+    # ------------------------------------------------------------------------------------------------ hooks
+
+    def _task(self, options: dict[str, Any]) -> Mapping[str, Any]:
+        """Choose the task of this episode and set `self.task_id`.
+
+        Args:
+            options: of `reset`: `{"task": row}`, `{"index": i}`, or nothing.
+
+        Returns:
+            The task.
+
+        Raises:
+            ValueError: if there are no tasks, or the index is outside of them.
+        """
+        if "task" in options:
+            row: Mapping[str, Any] = options["task"]
+            if not isinstance(row, Mapping):
+                raise ValueError(f"options['task'] must be a row (a mapping), not {row!r}")
+            self.task_id = str(row.get("id", "given"))
+            return row
+        if not self._rows:
+            raise ValueError(
+                f"{type(self).__name__} has no tasks for the split {self.split!r}: pass tasks=[...], or options={{'task': row}}"
+            )
+        if "index" in options:
+            index = int(options["index"])
+            if not 0 <= index < len(self._rows):
+                raise ValueError(f"options['index'] is {index}, and there are {len(self._rows)} tasks, counted from 0")
+        else:
+            index = int(self.np_random.integers(len(self._rows)))
+        row = self._rows[index]
+        self.task_id = str(row.get("id", f"{self.split}-{index}"))
+        return row
+
+    def _messages(self) -> list[Message]:
+        """Make the first prompt from `self.task`.
+
+        Returns:
+            Chat messages; the system message comes first unless the task brings its own.
+        """
+        prompt = self.task.get("prompt", self.task.get("question"))
+        if isinstance(prompt, str):
+            return [self._system_message(), {"role": "user", "content": prompt}]
+        if not isinstance(prompt, Sequence) or not prompt:
+            raise ValueError(
+                f"task {self.task_id!r} has no 'question' and no 'prompt' that is a text or a list of chat messages: "
+                f"{dict(self.task)!r:.300}"
+            )
+        messages: list[Message] = [{"role": str(one["role"]), "content": one["content"]} for one in prompt]
+        return messages if messages[0]["role"] == "system" else [self._system_message(), *messages]
+
+    def _after_calls(self, results: Sequence[CallResult]) -> Score:
+        """Take note of what the calls of a turn brought, and reward the turn if it deserves it.
+
+        Args:
+            results: one per call, in order; rewards of the tools themselves are added by the caller.
+
+        Returns:
+            The turn's score; its `is_success` and `metrics` go into info.
+        """
+        return _NO_SCORE
+
+    def _score(self, answer: str | None, content: str) -> Score:
+        """Judge the end of the episode.
+
+        Args:
+            answer: the text of the answer tag, stripped; None where the reply has none.
+            content: the reply's text outside reasoning and calls.
+
+        Returns:
+            The score.
+        """
+        if self._reward is not None:
+            value = self._reward(answer, self.task)
+            return value if isinstance(value, Score) else Score(float(value), is_success=float(value) >= 1.0)
+        right = answer is not None and any(answers_match(answer, one) for one in _accepted(self.task))
+        return Score(float(right), is_success=right)
+
+    # ------------------------------------------------------------------------------------------------ the episode
+
+    def _begin(self, options: dict[str, Any]) -> Observation:
+        """Start a task; see `AgentEnv._begin`."""
+        self.task = self._task(options)
+        self._entropy = int(self.np_random.integers(2**62))
+        self.state = {}
+        return Observation(messages=self._messages())
+
+    def _respond(self, action: Action) -> Outcome:
+        """Answer a reply; see `AgentEnv._respond`."""
+        parsed = self.tool_format.parse(action.text, prefix=self._prefix, tools=self._schemas)
+        ended = self._without_calls(parsed)
+        if ended is not None:
+            return ended
+        results = run_calls(self.tool_set, parsed.calls, self._context(), max_parallel_calls=self.max_parallel_calls)
+        return self._with_results(parsed, results)
+
+    async def _arespond(self, action: Action) -> Outcome:
+        """Answer a reply in an event loop; see `AgentEnv._arespond`."""
+        parsed = self.tool_format.parse(action.text, prefix=self._prefix, tools=self._schemas)
+        ended = self._without_calls(parsed)
+        if ended is not None:
+            return ended
+        results = await arun_calls(self.tool_set, parsed.calls, self._context(), max_parallel_calls=self.max_parallel_calls)
+        return self._with_results(parsed, results)
+
+    def _context(self) -> ToolContext:
+        return ToolContext(self.task, self.turn, 0, None, self.state, self._entropy)
+
+    def _without_calls(self, parsed: ParsedAction) -> Outcome | None:
+        """The outcome of a reply that answers, or has no call; None where there are calls to run."""
+        answer = extract_answer(parsed.content)
+        if answer is not None:
+            return self._end(StopReason.ANSWER, self._score(answer, parsed.content), answer, len(parsed.calls))
+        if parsed.calls:
+            return None
+        if parsed.has_marker:
+            text = "Error (invalid_json): there is a part of a tool call, and no whole one. Nothing was run."
+            info = {"action_valid": False, "n_malformed": 1}
+            return Outcome(Observation(messages=({"role": "tool", "content": text},)), info=info)
+        return self._end(StopReason.NO_CALL, self._score(None, parsed.content), "", 0)
+
+    def _with_results(self, parsed: ParsedAction, results: Sequence[CallResult]) -> Outcome:
+        """The outcome of a reply whose calls have been run."""
+        score = self._after_calls(results)
+        errors = [one.error for one in results if one.error is not None]
+        paid = [one.reward for one in results if one.reward is not None]
+        finished = next((one for one in results if one.terminated), None)
+        answer = ""
+        if finished is not None:
+            score, answer = self._finish(finished, score, parsed.content)
+        info: dict[str, Any] = {
+            "action_valid": not errors or _NO_SCORE_ERRORS.isdisjoint(errors),
+            "is_success": score.is_success,
+            "reward_parts": self._parts(score, paid),
+            "n_tool_calls": len(results),
+            "n_tool_errors": len(errors) - errors.count("invalid_json"),
+            "n_malformed": errors.count("invalid_json"),
+            "answer": answer,
+            **score.metrics,
+        }
+        if finished is not None:
+            info["stop_reason"] = StopReason.FINISH_CALL
+        reward = score.reward + sum(paid)
+        return Outcome(Observation(messages=self._tool_messages(results)), reward, finished is not None, info)
+
+    def _finish(self, finished: CallResult, turn: Score, content: str) -> tuple[Score, str]:
+        """The score of an episode that a tool ends. One that names an answer in its info is judged by it."""
+        answer = finished.info.get("answer")
+        if answer is None:
+            success = bool(finished.info.get("is_success", (finished.reward or 0.0) > 0.0))
+            return Score(turn.reward, turn.parts, turn.is_success or success, turn.metrics), ""
+        last = self._score(str(answer), content)
+        parts = {**self._parts(turn, ())}
+        for name, value in self._parts(last, ()).items():
+            parts[name] = parts.get(name, 0.0) + value
+        return Score(turn.reward + last.reward, parts, last.is_success, {**turn.metrics, **last.metrics}), str(answer)
+
+    def _end(self, reason: StopReason, score: Score, answer: str, n_calls: int) -> Outcome:
+        """The outcome of a reply that ends the episode. Calls beside an answer are not run."""
+        info = {
+            "stop_reason": reason,
+            "is_success": score.is_success,
+            "reward_parts": self._parts(score, ()),
+            "n_tool_calls": n_calls,
+            "answer": answer,
+            **score.metrics,
+        }
+        return Outcome(Observation(messages=()), score.reward, True, info)
+
+    def _parts(self, score: Score, paid: Sequence[float]) -> dict[str, float]:
+        parts = {self.reward_part_names[0]: score.reward} if score.parts is None else dict(score.parts)
+        if paid:
+            parts["tools"] = parts.get("tools", 0.0) + float(sum(paid))
+        return parts
+
+    def _tool_messages(self, results: Sequence[CallResult]) -> list[Message]:
+        """One tool message per call, its text cut to `max_tool_result_tokens`; the calls beyond the limit share one."""
+        limit = self.max_tool_result_tokens
+        messages: list[Message] = [{"role": "tool", "content": one.text, "max_tokens": limit} for one in results if one.error != "limit"]
+        surplus = len(results) - len(messages)
+        if surplus:
+            many = "calls were" if surplus > 1 else "call was"
+            text = f"Error (limit): {surplus} further {many} not run: at most {self.max_parallel_calls} are run in one turn."
+            messages.append({"role": "tool", "content": text})
+        return messages
+
+    # ------------------------------------------------------------------------------------------------ the first prompt
+
+    def _system_message(self) -> Message:
+        """The system message: our own text, in which the format's markers may stand for what they are."""
+        return {"role": "system", "content": self._system_text, "trusted": True}
+
+    def _template_teaches(self, tokenizer: PreTrainedTokenizerBase, template_kwargs: Mapping[str, Any]) -> bool:
+        """Whether the chat template itself tells the model of the tools and belongs to this format."""
+        template = tokenizer.chat_template or ""
+        text = "\n".join(template.values()) if isinstance(template, dict) else template
+        if not isinstance(self.tool_format, TemplateFormat) and detect_format(text) != self.tool_format.name:
+            return False
+        try:
+            shown = tokenizer.apply_chat_template(
+                [{"role": "user", "content": "?"}], tools=list(self._schemas), tokenize=False, **template_kwargs
+            )
+        except Exception:  # noqa: BLE001  # a template refuses in its own words; then the tools are described by our own text
+            return False
+        return all(name in str(shown) for name in self.tool_set)
+
+    def _generation_prefix(self) -> str:
+        """What the template writes at the beginning of the assistant's turn, which may open reasoning."""
+        probe = "agentgymprefixprobe"
+        text = self.chat.decode(self.chat.render([{"role": "user", "content": probe}]))
+        return text.rpartition(probe)[2]
+
+    @property
+    def num_tasks(self) -> int | None:
+        """The number of tasks given for this split; None where there are none."""
+        return len(self._rows) or None
+
+
+def _rows_of_split(tasks: Any, split: str) -> Sequence[Mapping[str, Any]]:
+    if tasks is None:
+        return ()
+    if isinstance(tasks, Mapping):
+        if split not in tasks:
+            raise ValueError(f"tasks has the splits {sorted(tasks)}, and not {split!r}")
+        tasks = tasks[split]
+    rows = list(tasks)
+    for index, row in enumerate(rows):
+        if not isinstance(row, Mapping) or not ({"question", "prompt"} & set(row)):
+            raise ValueError(f"tasks[{index}] must be a mapping with 'question' or 'prompt', not {row!r:.200}")
+    return rows
+
+
+def _accepted(task: Mapping[str, Any]) -> list[str]:
+    """The accepted answers of a row as texts."""
+    from agent_gym.data.samples import accepted_answers
+
+    if "answer" in task:
+        return accepted_answers(task["answer"], name="answer")
+    model = task.get("reward_model")
+    return accepted_answers(model.get("ground_truth") if isinstance(model, Mapping) else None)
+
+
+def read_number(text: str) -> Any:
+    """Read a number as people write it: with thousands separators, a currency or per cent sign, or a full stop behind it.
+
+    Args:
+        text: an answer.
+
+    Returns:
+        A finite `decimal.Decimal`; None where the text is no number.
+    """
+    from decimal import Decimal, InvalidOperation
+
+    cleaned = text.strip().replace(",", "").replace("$", "").replace("%", "").replace("−", "-").removesuffix(".").strip()
+    if not cleaned or len(cleaned) > 100 or not cleaned.isascii() or "_" in cleaned:
+        return None
+    try:
+        value = Decimal(cleaned)
+    except InvalidOperation:
+        return None
+    return value if value.is_finite() else None
+
+
+def answers_match(answer: str, accepted: str) -> bool:
+    """Whether an answer equals an accepted one: as numbers where the accepted one is a number, else as text.
+
+    Args:
+        answer: of the model.
+        accepted: of the task.
+
+    Returns:
+        True if they are equal. An empty answer equals nothing.
+    """
+    wanted = read_number(accepted)
+    if wanted is not None:
+        given = read_number(answer)
+        return given is not None and given == wanted
+    shown = " ".join(answer.casefold().split())
+    return bool(shown) and shown == " ".join(accepted.casefold().split())
+
+
+class ToolTaskEnv(ToolEnv):
+    """`AgentR1/Tool-v0`: sums and conversions with a calculator and a unit converter, or your own tasks and tools.
+
+    Without arguments the tasks are generated without end, as a function of split and seed; no task stands in two splits. The answer is
+    compared as a decimal number: reward 1 or 0.
+
+    Args:
+        dataset: "embedded" (generated), or the path of a JSON, JSONL or Parquet file with rows of `question` and `answer`, or of the
+            Agent-R1 sample schema.
+        data_dir: where a relative path of `dataset` begins.
+        tools: as in `ToolEnv`; None for calculator and unit converter.
+        tasks: as in `ToolEnv`, instead of a dataset.
+        **kwargs: as in `ToolEnv`.
+
+    Raises:
+        ValueError: for a dataset that cannot be used.
+    """
+
+    system_prompt: ClassVar[str] = (
+        "Answer the question with the help of the tools. When you know the answer, write the number alone between <answer> and </answer>."
+    )
+
+    def __init__(
+        self,
+        *,
+        dataset: str | Path = "embedded",
+        data_dir: str | Path | None = None,
+        tools: Sequence[BaseTool | str] | None = None,
+        tasks: Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if tasks is None and str(dataset) != "embedded":
+            tasks = _read_tasks(dataset, data_dir)
+        self._generated = tasks is None
+        super().__init__(tools=("calculator", "unit_converter") if tools is None else tools, tasks=tasks, **kwargs)
+        self._done = 0
+
+    def _task(self, options: dict[str, Any]) -> Mapping[str, Any]:
+        """Generate the task, or choose it from the given ones; see `ToolEnv._task`."""
+        self._done = 0
+        if not self._generated or "task" in options:
+            return super()._task(options)
+        from agent_gym.envs.tool_tasks import make_task
+
+        number = int(options["index"]) if "index" in options else int(self.np_random.integers(2**53))
+        if number < 0:
+            raise ValueError(f"options['index'] is {number}; tasks are counted from 0")
+        task = make_task(self.split, number)
+        self.task_id = str(task["id"])
+        return task
+
+    def _after_calls(self, results: Sequence[CallResult]) -> Score:
+        """Follow the plan of the task as far as the calls have; see `ToolEnv._after_calls`."""
+        plan = self.task.get("plan", ())
+        for one in results:
+            if (
+                self._done < len(plan)
+                and one.error is None
+                and one.name == plan[self._done]["name"]
+                and one.text == plan[self._done]["result"]
+            ):
+                self._done += 1
+        return _NO_SCORE
+
+    def expert(self) -> Callable[[], str] | None:
+        """Return the expert of a generated task (or of a row with a `plan` of calls): the next call of the plan, then the answer.
+
+        Returns:
+            The function; None for rows without a plan.
+        """
+        return self._next_right_action if self._generated or "plan" in self.task else None
+
+    def _next_right_action(self) -> str:
+        plan = self.task["plan"]
+        if self._done < len(plan):
+            step = plan[self._done]
+            try:
+                return self.tool_format.render_call(step["name"], step["arguments"])
+            except ValueError:  # a format that cannot write this call
+                pass
+        return f"<answer>{_accepted(self.task)[0]}</answer>"
+
+
+def _read_tasks(dataset: str | Path, data_dir: str | Path | None) -> list[Mapping[str, Any]]:
+    from agent_gym.data.samples import read_rows
+
+    path = Path(data_dir or "") / Path(dataset)
+    if not path.is_file():
+        raise ValueError(
+            f"dataset must be 'embedded' or the path of a file with rows of question and answer, and {str(path)!r} is no file; "
+            "this environment has no official data set"
+        )
+    return [row for _where, row in read_rows(path)]

@@ -1,0 +1,161 @@
+"""Generated tasks of `AgentR1/Tool-v0`: arithmetic, unit conversions, and both one after the other.
+
+A task is a function of (split, number) and of nothing else. Which split a question belongs to is decided by a hash of its text, so that the
+splits are disjoint by construction, however many tasks are drawn. Every answer is a finite decimal, so that there is one right number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from agent_gym.tools.calculator import evaluate, format_number
+from agent_gym.tools.units import UNITS, convert, find_unit
+
+__all__ = ["SPLITS", "make_task", "split_of"]
+
+SPLITS: Mapping[str, range] = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}
+"""Which tenths of all questions a split has."""
+
+_MAX_DIGITS = 10  # significant digits of an intermediate result or an answer
+_PEOPLE = ("Ada", "Ben", "Chen", "Dara", "Emil", "Fatima", "Goran", "Hana", "Imre", "Jun", "Kofi", "Lena", "Mira", "Noor", "Oskar", "Priya")
+_BOXES = ("boxes", "crates", "bags", "trays", "packets", "cases")
+_THINGS = ("tiles", "pencils", "apples", "candles", "buttons", "screws", "stamps", "marbles", "bulbs", "seeds")
+_LONG = ("rope", "plank", "ribbon", "pipe", "cable", "strip of cloth")
+_MOVING = ("train", "bus", "ferry", "cyclist", "van", "coach")
+_KINDS = tuple(sorted({unit.kind for unit in UNITS} - {"temperature", "data"}))
+
+Plan = list[dict[str, Any]]
+
+
+def split_of(question: str) -> str:
+    """Return the split that a question belongs to.
+
+    Args:
+        question: its text.
+
+    Returns:
+        A key of `SPLITS`.
+    """
+    tenth = int.from_bytes(hashlib.blake2b(question.encode(), digest_size=8).digest()) % 10
+    return next(split for split, tenths in SPLITS.items() if tenth in tenths)
+
+
+def make_task(split: str, number: int) -> dict[str, Any]:
+    """Make a task.
+
+    Args:
+        split: a key of `SPLITS`.
+        number: any number from 0.
+
+    Returns:
+        A row with `id`, `question`, `answer` (a decimal number as text) and `plan`: the calls that lead to it, each with `name`,
+        `arguments` and the `result` that the tool gives.
+
+    Raises:
+        ValueError: for an unknown split.
+    """
+    if split not in SPLITS:
+        raise ValueError(f"split must be one of {', '.join(SPLITS)}, not {split!r}")
+    rng = np.random.default_rng([number, list(SPLITS).index(split)])
+    while True:
+        question, plan = _MAKERS[int(rng.integers(len(_MAKERS)))](rng)
+        answer = plan[-1]["result"]
+        short = all(len(step["result"].replace(".", "").replace("-", "").strip("0")) <= _MAX_DIGITS for step in plan)
+        if short and split_of(question) == split:
+            return {"id": f"{split}-{number}", "question": question, "answer": answer, "plan": plan}
+
+
+# ------------------------------------------------------------------------------------------------ steps of a plan
+
+
+def _calculate(expression: str) -> dict[str, Any]:
+    return {"name": "calculator", "arguments": {"expression": expression}, "result": format_number(evaluate(expression))}
+
+
+def _convert(value: str, source: str, target: str) -> dict[str, Any]:
+    number: int | float = float(value) if "." in value else int(value)
+    result = format_number(convert(Fraction(value), find_unit(source), find_unit(target)))
+    return {"name": "unit_converter", "arguments": {"value": number, "from_unit": source, "to_unit": target}, "result": result}
+
+
+def _is_exact(value: str, source: str, target: str, shown: str) -> bool:
+    return convert(Fraction(value), find_unit(source), find_unit(target)) == Fraction(shown)
+
+
+# ------------------------------------------------------------------------------------------------ questions
+
+
+def _pick(rng: np.random.Generator, options: tuple[str, ...]) -> str:
+    return options[int(rng.integers(len(options)))]
+
+
+def _whole(rng: np.random.Generator, low: int, high: int) -> int:
+    return int(rng.integers(low, high + 1))
+
+
+def _quantity(rng: np.random.Generator) -> str:
+    """A value with at most one decimal place, as it is written."""
+    tenths = _whole(rng, 11, 9999)
+    return str(tenths // 10) if tenths % 10 == 0 else f"{tenths // 10}.{tenths % 10}"
+
+
+def _sum(rng: np.random.Generator) -> tuple[str, Plan]:
+    first, second, third = _whole(rng, 12, 999), _whole(rng, 12, 99), _whole(rng, 100, 9999)
+    forms = (
+        f"{first} * {second} + {third}",
+        f"({first} + {third}) * {second}",
+        f"{third} - {first} * {second}",
+        f"{first} * ({second} + {third})",
+    )
+    expression = _pick(rng, forms)
+    return f"What is {expression}?", [_calculate(expression)]
+
+
+def _boxes(rng: np.random.Generator) -> tuple[str, Plan]:
+    person, box, thing = _pick(rng, _PEOPLE), _pick(rng, _BOXES), _pick(rng, _THINGS)
+    boxes, each, away = _whole(rng, 12, 98), _whole(rng, 13, 97), _whole(rng, 11, 150)
+    question = f"{person} buys {boxes} {box} of {each} {thing} and gives {away} {thing} away. How many {thing} are left?"
+    return question, [_calculate(f"{boxes} * {each} - {away}")]
+
+
+def _conversion(rng: np.random.Generator) -> tuple[str, Plan]:
+    while True:
+        kind = _pick(rng, _KINDS)
+        units = [unit for unit in UNITS if unit.kind == kind]
+        source, target = (units[int(one)] for one in rng.choice(len(units), size=2, replace=False))
+        value = _quantity(rng)
+        step = _convert(value, source.plural, target.plural)
+        if _is_exact(value, source.plural, target.plural, step["result"]):
+            return f"How many {target.plural} are {value} {source.plural}?", [step]
+
+
+def _pieces(rng: np.random.Generator) -> tuple[str, Plan]:
+    source, thing, value = _pick(rng, ("feet", "yards", "inches")), _pick(rng, _LONG), _quantity(rng)
+    pieces = (2, 4, 5, 8, 10, 16, 20, 25)[_whole(rng, 0, 7)]
+    question = f"A {thing} of {value} {source} is cut into {pieces} equal pieces. How many centimetres long is one piece?"
+    whole = _convert(value, source, "centimetres")
+    return question, [whole, _calculate(f"{whole['result']} / {pieces}")]
+
+
+def _trip(rng: np.random.Generator) -> tuple[str, Plan]:
+    moving, speed, hours = _pick(rng, _MOVING), _whole(rng, 8, 90), _whole(rng, 2, 19)
+    question = f"A {moving} goes {speed} miles per hour for {hours} hours. How many kilometres does it go?"
+    miles = _calculate(f"{speed} * {hours}")
+    return question, [miles, _convert(miles["result"], "miles", "kilometres")]
+
+
+def _parcels(rng: np.random.Generator) -> tuple[str, Plan]:
+    heavy, light, parcels = _whole(rng, 2, 60), _whole(rng, 50, 950), _whole(rng, 2, 12)
+    question = f"A crate weighs {heavy} pounds, and in it are {parcels} parcels of {light} grams each. How many kilograms is that together?"
+    crate = _convert(str(heavy), "pounds", "grams")
+    together = _calculate(f"{crate['result']} + {parcels} * {light}")
+    number = together["result"]
+    return question, [crate, together, _convert(number, "grams", "kilograms")]
+
+
+_MAKERS: tuple[Callable[[np.random.Generator], tuple[str, Plan]], ...] = (_sum, _boxes, _conversion, _pieces, _trip, _parcels)

@@ -1,0 +1,87 @@
+"""The calculator: exact numbers, and nothing but numbers."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent_gym.tools import ToolCall, ToolSet, run_calls
+from agent_gym.tools.calculator import CalculatorError, evaluate, format_number
+
+
+@pytest.mark.parametrize(
+    ("expression", "shown"),
+    [
+        ("0.1 + 0.2", "0.3"),
+        ("2 + 3 * 4", "14"),
+        ("(2 + 3) * 4", "20"),
+        ("-3 ** 2", "-9"),
+        ("2 ^ 10", "1024"),
+        ("7 // 2", "3"),
+        ("-7 // 2", "-4"),
+        ("-7 % 3", "2"),
+        ("10 / 4", "2.5"),
+        ("1 / 3", "0.333333333333"),
+        ("2 / 3 * 3", "2"),
+        ("1e3 + 1", "1001"),
+        ("1.50", "1.5"),
+        ("4 ** 0.5", "2"),
+        ("2 ** 0.5", "1.41421356237"),
+        ("2 ** -2", "0.25"),
+        ("6 × 7 ÷ 2 − 1", "20"),
+        ("1_000 * 2", "2000"),
+        ("100 * 1.1 ** 2", "121"),
+        ("0.000001 / 1000", "0.000000001"),
+        ("1 ** 100000", "1"),
+        ("0 ** 0.5", "0"),
+        ("2 ** 100", "1267650600228229401496703205376"),
+    ],
+)
+def test_arithmetic_is_exact_and_shown_as_decimals(expression: str, shown: str) -> None:
+    assert format_number(evaluate(expression)) == shown
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(-999, 999), st.integers(-999, 999), st.integers(1, 99), st.sampled_from(["+", "-", "*", "/", "//", "%"]))
+def test_arithmetic_equals_that_of_fractions(a: int, b: int, c: int, operator: str) -> None:
+    expression = f"({a} + {b}) {operator} {c}"
+    left = Fraction(a + b)
+    expected = {"+": left + c, "-": left - c, "*": left * c, "/": left / c, "//": Fraction(left // c), "%": left % c}[operator]
+    assert evaluate(expression) == expected
+    assert abs(Fraction(format_number(expected)) - expected) <= abs(expected) * Fraction(1, 10**11)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "", "   ", "1 +", "abc", "pi", "__import__('os')", "().__class__", "'a' * 3", "[1] * 3", "1 if 1 else 2", "1 < 2", "lambda: 1", "True", "1j", "f'{1}'",
+        "1 and 2", "1 | 2", "1 << 9", "~1", "not 1", "(1, 2)", "{1}", "x := 1", "1; 2", "1\n2", "max(1, 2)", "1 / 0", "1 // 0", "1 % 0", "0 ** -1", "(-8) ** 0.5",
+        "9 ** 9 ** 9", "9 ** 99999", "(10 ** 500) * (10 ** 800)", "1e99999999", "2 ** 0.5 ** 99999999 ** 99999", "9" * 501, "9" * 400 + " * " + "9" * 90 + "** 40",
+        "(" * 400 + "1" + ")" * 400, "\x00", "1\x00", "😀", "１ + é", "None", "...", "1 @ 2", "await 1",
+    ],
+)  # fmt: skip
+def test_what_is_no_bounded_arithmetic_is_refused_in_one_line(expression: str) -> None:
+    with pytest.raises(CalculatorError) as caught:
+        evaluate(expression)
+    assert "\n" not in str(caught.value)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.one_of(st.text(max_size=60), st.text(alphabet="0123456789.+-*/%()e ", max_size=120)))
+def test_no_text_raises_out_of_the_tool_or_takes_long(expression: str) -> None:
+    start = time.process_time()
+    result = run_calls(ToolSet(["calculator"]), [ToolCall("calculator", {"expression": expression}, "")])[0]
+    assert result.error is None
+    assert time.process_time() - start < 1.0  # no benchmark: without the bounds one expression takes minutes
+    assert result.text.startswith("Error: ") or Fraction(result.text) is not None
+
+
+@pytest.mark.parametrize("expression", ["-" * 499 + "1", "1" + "+1" * 249, "(" * 60 + "1" + ")" * 60, "1**" * 160 + "1", "2**" * 160 + "1"])
+def test_deep_expressions_end(expression: str) -> None:
+    with contextlib.suppress(CalculatorError):
+        evaluate(expression)
