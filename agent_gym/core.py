@@ -32,6 +32,7 @@ from gymnasium.error import InvalidAction, ResetNeeded
 from numpy.typing import NDArray
 
 from agent_gym.chat import Chat, Message, load_tokenizer
+from agent_gym.compat import let_text_through_array_conversion
 from agent_gym.context import ContextPolicy, Exchange, History, parse_context
 from agent_gym.spaces import TokenBox
 from agent_gym.trajectory import Generation, StopReason
@@ -300,6 +301,7 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
             EnvFault: if the world is broken.
         """
         super().reset(seed=seed)
+        let_text_through_array_conversion()
         options = dict(options or {})
         for name in options:
             if name not in self.option_names:

@@ -1,0 +1,27 @@
+"""Flows: policy times environment gives trajectories, many at once."""
+
+from agent_gym.flows.base import AgentFlowBase, DeadlineReached, RowPolicy, flow_names, get_flow, normalize_row, register_flow
+from agent_gym.flows.best_of_n import BestOfN
+from agent_gym.flows.env_loop import AgentEnvLoop
+from agent_gym.flows.environment import EnvPool, RolloutEnv
+from agent_gym.flows.rollout import DroppedRow, FaultMonitor, RolloutResult, TooManyFaults, arun_rows, run_rows
+
+__all__ = [
+    "AgentEnvLoop",
+    "AgentFlowBase",
+    "BestOfN",
+    "DeadlineReached",
+    "DroppedRow",
+    "EnvPool",
+    "FaultMonitor",
+    "RolloutEnv",
+    "RolloutResult",
+    "RowPolicy",
+    "TooManyFaults",
+    "arun_rows",
+    "flow_names",
+    "get_flow",
+    "normalize_row",
+    "register_flow",
+    "run_rows",
+]

@@ -1,0 +1,220 @@
+"""The layer below the loop: `AgentFlowBase`, its registry, and the policy as a flow sees it.
+
+A flow turns one row into trajectories in any way it likes: it may branch, use several models or write its own prompts. Whoever runs flows
+(`run_rows`, the trainers) looks them up by name and needs to know nothing else about them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import itertools
+import json
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agent_gym.policies.base import Policy, Sampling, derive_seed
+from agent_gym.trajectory import Generation, Trajectory
+
+if TYPE_CHECKING:
+    from agent_gym.flows.environment import RolloutEnv
+
+__all__ = ["AgentFlowBase", "DeadlineReached", "MakeEnv", "RowPolicy", "flow_names", "get_flow", "normalize_row", "register_flow"]
+
+Row = Mapping[str, Any]
+MakeEnv = Callable[[Row], "RolloutEnv"]
+
+
+class DeadlineReached(Exception):
+    """The rollout's deadline passed while a reply or a step was awaited."""
+
+
+class RowPolicy:
+    """A policy as one flow run sees it: with the run's sampling, and a seed of its own for every request.
+
+    Args:
+        policy: the policy behind it.
+        sampling: the settings of the run.
+        seed: of this row and retry; the n-th request gets a seed derived from it and n.
+        deadline: the event loop's time at which waiting ends, or None.
+    """
+
+    def __init__(self, policy: Policy, sampling: Sampling, seed: int, deadline: float | None = None) -> None:
+        self.policy = policy
+        self.sampling = sampling
+        self.seconds = 0.0
+        self._seed = seed
+        self._deadline = deadline
+        self._numbers = itertools.count()
+        self._sessions: set[Hashable] = set()
+
+    @property
+    def version(self) -> int:
+        """The policy's version."""
+        return self.policy.version
+
+    async def generate(
+        self, prompt_ids: Sequence[int] | NDArray[np.int64], sampling: Sampling | None = None, *, session: Hashable | None = None
+    ) -> Generation:
+        """Sample a reply.
+
+        Args:
+            prompt_ids: the whole prompt.
+            sampling: other settings than the run's; without a seed it gets the next one of this row.
+            session: names an episode, for reuse of what was computed for its earlier turns.
+
+        Returns:
+            The reply.
+
+        Raises:
+            DeadlineReached: when the deadline passes first.
+        """
+        sampling = self.sampling if sampling is None else sampling
+        number = next(self._numbers)
+        if sampling.seed is None:
+            sampling = replace(sampling, seed=derive_seed(self._seed, number))
+        if session is not None:
+            self._sessions.add(session)
+        begin = time.perf_counter()
+        try:
+            if self._deadline is None:
+                return await self.policy.generate(prompt_ids, sampling, session=session)
+            if asyncio.get_running_loop().time() >= self._deadline:
+                raise DeadlineReached("the deadline passed")
+            try:
+                async with asyncio.timeout_at(self._deadline):
+                    return await self.policy.generate(prompt_ids, sampling, session=session)
+            except TimeoutError as error:
+                raise DeadlineReached("the deadline passed while a reply was sampled") from error
+        finally:
+            self.seconds += time.perf_counter() - begin
+
+    def bind(self, env: Any, session: Hashable | None = None) -> None:
+        """Show an environment that was just reset to a policy that looks at it (scripted ones); does nothing for others."""
+        bind = getattr(self.policy, "bind", None)
+        if bind is not None:
+            if session is not None:
+                self._sessions.add(session)
+            bind(env, session)
+
+    def forget(self, session: Hashable) -> None:
+        """Drop what the policy kept for a session."""
+        self._sessions.discard(session)
+        self.policy.forget(session)
+
+    def forget_all(self) -> None:
+        """Drop all sessions of this run."""
+        for session in list(self._sessions):
+            self.forget(session)
+
+
+class AgentFlowBase(ABC):
+    """Turns one row into trajectories. Write `run`, and register the class with `@register_flow("name")`."""
+
+    @abstractmethod
+    async def run(self, row: Row, policy: RowPolicy, make_env: MakeEnv) -> list[Trajectory]:
+        """Play one row.
+
+        Args:
+            row: `{"env_id", "env_kwargs", "seed"}` and optionally `options`, `group_id` and whatever else the flow reads.
+            policy: `await policy.generate(ids, session=...)`; each call has a seed of its own.
+            make_env: gives an environment for a row (from the pool); it goes back by itself when `run` is over.
+
+        Returns:
+            The trajectories to train on; several where the flow branches. An `EnvFault` that is raised, or a trajectory that ends in
+            ENV_FAULT, makes the caller begin the row again with new sampling seeds.
+        """
+
+
+_FLOWS: dict[str, type[AgentFlowBase]] = {}
+_Flow = TypeVar("_Flow", bound=type[AgentFlowBase])
+
+
+def register_flow(name: str) -> Callable[[_Flow], _Flow]:
+    """Register a flow class under a name, by which rows (`agent_name`) and configurations look it up.
+
+    Args:
+        name: any text; registering another class under a taken name is an error.
+
+    Returns:
+        The decorator.
+
+    Raises:
+        ValueError: if the name is taken by another class.
+        TypeError: if the class is no `AgentFlowBase`.
+    """
+
+    def decorate(flow: _Flow) -> _Flow:
+        if not (isinstance(flow, type) and issubclass(flow, AgentFlowBase)):
+            raise TypeError(f"register_flow takes subclasses of AgentFlowBase, not {flow!r}")
+        taken = _FLOWS.get(name)
+        if taken is not None and (taken.__module__, taken.__qualname__) != (flow.__module__, flow.__qualname__):
+            raise ValueError(f"the flow name {name!r} is taken by {taken.__module__}.{taken.__qualname__}; choose another")
+        _FLOWS[name] = flow
+        return flow
+
+    return decorate
+
+
+def flow_names() -> list[str]:
+    """Return the registered names, sorted."""
+    return sorted(_FLOWS)
+
+
+def get_flow(flow: str | AgentFlowBase | type[AgentFlowBase], **keywords: Any) -> AgentFlowBase:
+    """Return a flow.
+
+    Args:
+        flow: a registered name, a class, or a flow, which is returned as it is.
+        keywords: for the class.
+
+    Returns:
+        The flow.
+
+    Raises:
+        KeyError: for an unknown name, with the nearest known one.
+    """
+    if isinstance(flow, AgentFlowBase):
+        return flow
+    if isinstance(flow, str):
+        if flow not in _FLOWS:
+            near = difflib.get_close_matches(flow, _FLOWS, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise KeyError(
+                f"no flow is registered as {flow!r}; {hint}known: {', '.join(flow_names())}. Import the module that registers yours first"
+            )
+        flow = _FLOWS[flow]
+    return flow(**keywords)
+
+
+def normalize_row(row: Row) -> dict[str, Any]:
+    """Return a row with `env_kwargs` and `options` as dictionaries.
+
+    Args:
+        row: as written by us or read from a data set: the two may be JSON text, and members that are None (Arrow adds them) are dropped.
+
+    Returns:
+        A new dictionary with `env_id`, `env_kwargs`, `seed`, `options`, `group_id` and the row's other members.
+
+    Raises:
+        ValueError: if the row names no environment, or one of the two is no dictionary.
+    """
+    clean = dict(row)
+    for key in ("env_kwargs", "options"):
+        value = clean.get(key) or {}
+        if isinstance(value, str):
+            value = json.loads(value)
+        if not isinstance(value, Mapping):
+            raise ValueError(f"{key} of a row must be a dictionary, or one as JSON text, not {row.get(key)!r:.200}")
+        clean[key] = {name: item for name, item in value.items() if item is not None}
+    clean["env_id"] = str(clean.get("env_id") or "")
+    seed = clean.get("seed")
+    clean["seed"] = None if seed is None else int(seed)
+    clean["group_id"] = str(clean["group_id"]) if clean.get("group_id") is not None else ""
+    return clean
