@@ -1,0 +1,510 @@
+"""`AgentR1/HotpotQA-v0`: multi-hop questions, answered with a search tool.
+
+The default tasks are a generated encyclopaedia (`agent_gym.data.wiki_world`; `level="bridge"` is an easier one); HotpotQA, 2WikiMultihopQA, MuSiQue
+and rows of the sample schema are read from their files. Each question is searched in its own paragraphs, or in one corpus for all.
+
+Reward (Search-R1, arXiv 2503.09516; StepPO, arXiv 2604.18401, with the traps of their scorers closed): official exact match, 1 or 0, of the last
+`<answer>` tag in the text of the last action, outside reasoning. Nothing but the action's own text is looked at, so neither a lucky page nor a
+poisoned one is ever paid. An answer that normalises to nothing is worth nothing.
+
+Under `context="rebuild"` each prompt is rendered anew from the state (question, past queries, retrieved passages, feedback), as StepPO does. The
+passages found first are dropped first when the budget is full; what is kept is kept whole, and the task and the tools are never cut.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from agent_gym.chat import Message
+from agent_gym.context import Append, ContextPolicy
+from agent_gym.core import Action, Outcome
+from agent_gym.data.qa_loaders import QATask, parse_qa
+from agent_gym.data.qa_metrics import answer_reward, exact_match, normalize_answer, sub_exact_match, title_recall, token_f1
+from agent_gym.data.qa_source import EmbeddedSource, open_source
+from agent_gym.data.samples import message_text
+from agent_gym.envs.tool import Score, ToolEnv
+from agent_gym.search import Corpus, Document, Hit, HttpSearcher, LuceneBM25, Searcher, open_searcher
+from agent_gym.tools.base import BaseTool, ToolContext, ToolResult
+from agent_gym.tools.execution import CallResult
+from agent_gym.tools.parsing import ParsedAction
+
+__all__ = ["HotpotQAEnv", "SearchTool", "format_passages"]
+
+SearchEngine = Callable[[Sequence[Document]], Searcher]
+AnswerReward = Callable[[str, QATask], float]
+
+_NO_PAGE = "No page was found."
+_REWARDS: Mapping[str, AnswerReward] = MappingProxyType(
+    {
+        "em": lambda prediction, task: answer_reward(prediction, task.answers),
+        "f1": lambda prediction, task: token_f1(prediction, task.answers).f1,
+    }
+)
+_FULL_PROMPT = (
+    "Answer the question with the help of the search tool. Most questions need several searches, one after the other: what one page says tells you "
+    "what to look for next. You have {turns} replies in all, the last of which must be your answer, and one reply can hold up to {calls} searches. When "
+    "you know the answer, write it between <answer> and </answer>: the name, place, date or number alone, or yes or no."
+)
+_BRIDGE_PROMPT = "Search, then answer."
+_FEEDBACK_LINES = 3
+_MESSAGE_OVERHEAD = 32  # tokens around one tool message: its role, its markers and the mark of a cut
+_FLOOR = 256  # tokens of results that every later turn can count on
+
+
+def format_passages(hits: Sequence[Hit], *, titles: bool = True) -> str:
+    """Print search results as the model reads them. Answer tags of a page are escaped, so that a reply that copies the page gives no answer by it.
+
+    Args:
+        hits: best first.
+        titles: whether each page begins with its number and title; without them a page is one line of its text.
+
+    Returns:
+        The pages, or a line that says that there is none.
+    """
+    if not hits:
+        return _NO_PAGE
+    if not titles:
+        shown = "\n".join(" ".join(hit.document.text.split()) for hit in hits)
+    else:
+        shown = "\n\n".join(f"[{number}] {hit.document.title}\n{hit.document.text}" for number, hit in enumerate(hits, start=1))
+    return shown.replace("<answer>", "&lt;answer>").replace("</answer>", "&lt;/answer>")
+
+
+class SearchTool(BaseTool):
+    """The tool `search(query)` over whatever engine the running task has.
+
+    Args:
+        engine: gives the present engine.
+        top_k: pages per search.
+        printed: makes the model's text of the hits.
+        remote: the engine waits for a network, so calls run in worker threads.
+    """
+
+    name = "search"
+    description = "Search the pages."
+    parameters = MappingProxyType({"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]})
+
+    def __init__(self, engine: Callable[[], Searcher], top_k: int, printed: Callable[[Sequence[Hit]], str] = format_passages, *, remote: bool = False) -> None:
+        super().__init__()
+        self._engine, self._top_k, self._printed = engine, top_k, printed
+        if remote:
+            self.timeout = 120.0  # far above the engine's own deadline, which ends in EnvFault and not in an error text
+
+    def execute(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Search.
+
+        Args:
+            arguments: `query`.
+            context: unused.
+
+        Returns:
+            The pages as text; query and hits in its info.
+
+        Raises:
+            EnvFault: if the engine is out of reach.
+        """
+        query = str(arguments["query"])
+        hits = self._engine().search([query], self._top_k)[0]
+        return ToolResult(self._printed(hits), info={"query": query, "hits": tuple(hits)})
+
+
+class HotpotQAEnv(ToolEnv):
+    """Multi-hop question answering with a search tool.
+
+    Args:
+        split: "train", "validation" or "test"; in the generated worlds they share no entity.
+        dataset: "embedded", "official" (needs `data_dir`), the path of a file or of a folder with one file per split, or rows.
+        data_dir: where "official" files lie and relative paths begin.
+        level: of the generated world: "full", or "bridge" (short pages, one-token names, a short prompt).
+        corpus: None: each task is searched in its own paragraphs. Else one corpus for all: a JSONL file of pages, the folder of an index,
+            the address of a `/retrieve` server, or a `Searcher`.
+        search: the engine: "lucene" (reproduces Lucene's BM25), "tantivy" (extra `search`), or a callable from documents to a `Searcher`.
+        top_k: pages per search.
+        max_parallel_calls: searches that one reply may hold.
+        force_first_search: the question is searched before the first reply.
+        answer_fallback: None: a reply without an answer tag is worth nothing. "reply": its whole text is the answer.
+        reward: "em", "f1", or a callable (prediction, task) -> number. `is_success` is exact match in any case.
+        format_weight: paid on top for an answer tag at the end of an episode in which every reply could be read and every call was valid.
+        search_cost: taken off for every search that was run.
+        context: "append", "window:K", "rebuild" or a policy.
+        rebuild_tokens: the budget of a rebuilt prompt; None for `max_observation_tokens`.
+        **kwargs: see `ToolEnv` and `AgentEnv`.
+
+    Raises:
+        ValueError: for keywords that cannot be used, or rows without paragraphs where there is no `corpus`.
+        FileNotFoundError: for a dataset or corpus that is not there.
+    """
+
+    reward_part_names: ClassVar[tuple[str, ...]] = ("answer", "format", "search_cost")
+    extra_info: ClassVar[Mapping[str, Any]] = {
+        **ToolEnv.extra_info,
+        "dataset": "",
+        "level": "",
+        "question_type": "",
+        "em": 0.0,
+        "f1": 0.0,
+        "sub_em": 0.0,
+        "supporting_recall": 0.0,
+        "n_searches": 0,
+    }
+    """Beside those of `ToolEnv`: where the task is from; exact match, F1 and sub-EM of the answer (0 until there is one); the part of the
+    supporting titles that was retrieved so far; the searches that were run so far."""
+
+    def __init__(
+        self,
+        *,
+        split: str = "train",
+        dataset: str | Path | Iterable[Mapping[str, Any]] = "embedded",
+        data_dir: str | Path | None = None,
+        level: str = "full",
+        corpus: str | Path | Searcher | None = None,
+        search: str | SearchEngine = "lucene",
+        top_k: int = 3,
+        max_parallel_calls: int = 4,
+        force_first_search: bool = False,
+        answer_fallback: str | None = None,
+        reward: str | AnswerReward = "em",
+        format_weight: float = 0.0,
+        search_cost: float = 0.0,
+        context: str | ContextPolicy = "append",
+        rebuild_tokens: int | None = None,
+        max_turns: int = 5,
+        system_prompt: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if top_k < 1:
+            raise ValueError(f"top_k must be at least 1, not {top_k}")
+        if answer_fallback not in (None, "reply"):
+            raise ValueError(f"answer_fallback must be None or 'reply', not {answer_fallback!r}")
+        if isinstance(reward, str) and reward not in _REWARDS:
+            raise ValueError(f"reward must be one of {', '.join(_REWARDS)} or a callable (prediction, task) -> number, not {reward!r}")
+        if search_cost < 0 or format_weight < 0:
+            raise ValueError(f"format_weight and search_cost must not be negative, not {format_weight} and {search_cost}")
+        self.source = open_source(dataset, split=split, data_dir=data_dir, level=level)
+        self._build = _engine(search)
+        self._corpus = _open_corpus(corpus, search)
+        if self._corpus is None:
+            self._require_paragraphs()
+        self._level = level if isinstance(self.source, EmbeddedSource) else ""
+        short = self._level == "bridge"
+        self._searcher: Searcher | None = None
+        tool = SearchTool(self._engine, top_k, _print_lines if short else format_passages, remote=isinstance(self._corpus, HttpSearcher))
+        if system_prompt is None:
+            system_prompt = _BRIDGE_PROMPT if short else _FULL_PROMPT.format(turns=max_turns, calls=max_parallel_calls)
+        self._rebuilds = context == "rebuild"
+        super().__init__(
+            split=split,
+            tools=[tool],
+            max_parallel_calls=max_parallel_calls,
+            system_prompt=system_prompt,
+            context=context,
+            max_turns=max_turns,
+            **kwargs,
+        )
+        self.top_k = int(top_k)
+        self.force_first_search = bool(force_first_search)
+        self.answer_fallback = answer_fallback
+        self.format_weight = float(format_weight)
+        self.search_cost = float(search_cost)
+        self.rebuild_tokens = self.max_observation_tokens if rebuild_tokens is None else min(int(rebuild_tokens), self.max_observation_tokens)
+        self._answer_reward = _REWARDS[reward] if isinstance(reward, str) else reward
+        self._print = tool._printed
+        self._action_length = 0
+        self.qa: QATask | None = None
+        self._forget()
+
+    # ------------------------------------------------------------------------------------------------ the task
+
+    def _require_paragraphs(self) -> None:
+        tasks = getattr(self.source, "tasks", ())
+        bare = sum(not task.paragraphs for task in tasks)
+        if bare:
+            raise ValueError(
+                f"{bare} of the {len(tasks)} rows of {self.source.name} have no paragraphs to search in; pass corpus= (a JSONL file of "
+                '{"id", "title", "text"}, the folder of an index, the address of a /retrieve server, or a Searcher)'
+            )
+
+    def _forget(self) -> None:
+        self._queries: list[str] = []
+        self._passages: dict[str, Hit] = {}  # by document id, in the order in which they were last found
+        self._titles: dict[str, None] = {}  # seen so far
+        self._feedback: list[str] = []
+        self._readable = True
+
+    def _task(self, options: dict[str, Any]) -> Mapping[str, Any]:
+        """Choose the task and make its index; see `ToolEnv._task`."""
+        if "task" in options:
+            task = parse_qa(options["task"], where="options['task']")
+        elif "index" in options:
+            task = self.source.by_index(int(options["index"]))
+        else:
+            task = self.source.draw(int(self.np_random.integers(2**53)))
+        if self._corpus is not None:
+            self._searcher = self._corpus
+        elif task.paragraphs:
+            pages = (Document(f"{number:04d}", page.title, page.text) for number, page in enumerate(task.paragraphs))
+            self._searcher = self._build(list(pages))
+        else:
+            raise ValueError(f"task {task.id!r} has no paragraphs to search in; make the environment with corpus=")
+        self._forget()
+        self.qa = task
+        self.task_id = task.id
+        return {"id": task.id, "question": task.question, "answer": list(task.answers), "type": task.type, "level": task.level}
+
+    def _engine(self) -> Searcher:
+        assert self._searcher is not None, "the tool is called in a running episode only"
+        return self._searcher
+
+    @property
+    def _present(self) -> QATask:
+        assert self.qa is not None, "a task is chosen before anything is asked of it"
+        return self.qa
+
+    @property
+    def num_tasks(self) -> int | None:
+        """The number of rows of a file; None for the generated worlds, which have no end."""
+        return self.source.num_tasks
+
+    # ------------------------------------------------------------------------------------------------ the prompt
+
+    def _messages(self) -> list[Message]:
+        """Make the first prompt; see `ToolEnv._messages`."""
+        if self.force_first_search:
+            query = self._present.question
+            self._note(query, self._engine().search([query], self.top_k)[0])
+        if self._rebuilds:
+            return self._rebuild()
+        messages = self._question_messages()
+        if self.force_first_search:
+            found = self.chat.truncate_text(self._print(list(self._passages.values())), self.max_tool_result_tokens)
+            return _with_text(messages, f"Search results for the question:\n\n{found}")
+        return messages
+
+    def _question_messages(self) -> list[Message]:
+        """The task alone: our system message, unless the row brings its own, and the question or the row's messages.
+
+        The prompt of a row is its author's own text, as our system message is ours: it may show how calls and answers are written.
+        """
+        own: list[Message] = [{"role": str(one["role"]), "content": message_text(one), "trusted": True} for one in self._present.prompt]
+        if not own:
+            return [self._system_message(), {"role": "user", "content": self._present.question}]
+        return own if own[0]["role"] == "system" else [self._system_message(), *own]
+
+    def _rebuild(self) -> list[Message]:
+        """Make the whole prompt from the state, within the budget; see `AgentEnv._rebuild`."""
+        droppable = len(self._passages) + len(self._feedback) + len(self._queries)
+        low, high = 0, droppable  # the smallest number of dropped items that fits, by bisection; with all dropped the task alone is left
+        middle = 0  # most often nothing needs to go
+        while low < high:
+            if len(self.chat.render(self._state_messages(middle), self.tools)) <= self.rebuild_tokens:
+                high = middle
+            else:
+                low = middle + 1
+            middle = (low + high) // 2
+        return self._state_messages(low)
+
+    def _state_messages(self, dropped: int) -> list[Message]:
+        """The prompt without the first `dropped` items: passages go first, then feedback, then queries, each oldest first."""
+        passages, feedback, queries = list(self._passages.values()), self._feedback, self._queries
+        passages, dropped = passages[dropped:], max(0, dropped - len(passages))
+        feedback, dropped = feedback[dropped:], max(0, dropped - len(feedback))
+        queries = queries[dropped:]
+        parts = []
+        if queries:
+            parts.append("Searches so far:\n" + "\n".join("- " + " ".join(query.split()) for query in queries))
+        if passages:
+            parts.append("Passages found so far:\n\n" + self._print(passages))
+        if feedback:
+            parts.append("Feedback:\n" + "\n".join(f"- {line}" for line in feedback))
+        if self.turn:
+            left = self.max_turns - self.turn
+            parts.append(f"You have {left} {'reply' if left == 1 else 'replies'} left.")
+        messages = self._question_messages()
+        return _with_text(messages, "\n\n".join(parts)) if parts else messages
+
+    def _state_text(self) -> str:
+        """The state that a rebuilt prompt shows, as one text."""
+        return "\n".join([self._present.question, *self._queries, *(hit.document.title for hit in self._passages.values()), *self._feedback])
+
+    # ------------------------------------------------------------------------------------------------ the episode
+
+    def _respond(self, action: Action) -> Outcome:
+        """Answer a reply; see `AgentEnv._respond`."""
+        self._action_length = len(action.token_ids)
+        return super()._respond(action)
+
+    async def _arespond(self, action: Action) -> Outcome:
+        """Answer a reply in an event loop; see `AgentEnv._arespond`."""
+        self._action_length = len(action.token_ids)
+        return await super()._arespond(action)
+
+    def _without_calls(self, parsed: ParsedAction) -> Outcome | None:
+        outcome = super()._without_calls(parsed)
+        if outcome is not None and not outcome.terminated:  # the beginning of a call, and no call
+            self._readable = False
+            self._feed_back(str(outcome.observation.as_messages()[0]["content"]))
+            if self._rebuilds:
+                return replace(outcome, info={**outcome.info, "state_key": self._state_text()})
+        return outcome
+
+    def _after_calls(self, results: Sequence[CallResult]) -> Score:
+        """Take note of queries, pages and errors; see `ToolEnv._after_calls`."""
+        searches = 0
+        for one in results:
+            if one.error is not None:
+                self._readable = False
+                self._feed_back(one.text)
+                continue
+            searches += 1
+            self._note(str(one.info["query"]), one.info["hits"])
+        cost = -self.search_cost * searches if self.search_cost else 0.0
+        return Score(cost, {"search_cost": cost}, metrics={"state_key": self._state_text()} if self._rebuilds else {})
+
+    def _note(self, query: str, hits: Sequence[Hit]) -> None:
+        self._queries.append(query)
+        for hit in hits:
+            self._passages.pop(hit.document.id, None)
+            self._passages[hit.document.id] = hit
+            self._titles[hit.document.title] = None
+        if not hits:
+            self._feed_back(f"The search for {query[:100]!r} found no page.")
+
+    def _feed_back(self, line: str) -> None:
+        self._feedback = [*self._feedback, line][-_FEEDBACK_LINES:]
+
+    def _score(self, answer: str | None, content: str) -> Score:
+        """Judge the answer; see `ToolEnv._score`."""
+        task = self._present
+        tagged = answer is not None
+        prediction = answer if tagged else content if self.answer_fallback == "reply" else ""
+        assert prediction is not None
+        worth = float(self._answer_reward(prediction, task)) if normalize_answer(prediction) else 0.0
+        exact = answer_reward(prediction, task.answers)
+        form = self.format_weight if tagged and self._readable else 0.0
+        metrics = {"em": exact, "f1": token_f1(prediction, task.answers).f1, "sub_em": sub_exact_match(prediction, task.golds)}
+        return Score(worth + form, {"answer": worth, "format": form}, exact == 1.0, metrics)
+
+    def _tool_messages(self, results: Sequence[CallResult]) -> list[Message]:
+        """Print the results; where the context only grows, so much of them that the turns to come find room as well."""
+        if not isinstance(self.context, Append):
+            return super()._tool_messages(results)
+        later = max(0, self.max_turns - self.turn - 1)
+        reserved = later * (self.max_action_tokens + 2 * _MESSAGE_OVERHEAD + _FLOOR)
+        free = self.max_observation_tokens - self._length - self._action_length - reserved
+        shown = min(len(results), self.max_parallel_calls + 1)
+        own = self.max_tool_result_tokens
+        self.max_tool_result_tokens = max(16, min(own, free // shown - _MESSAGE_OVERHEAD))
+        try:
+            return super()._tool_messages(results)
+        finally:
+            self.max_tool_result_tokens = own
+
+    def _info(self, feedback: str, given: Mapping[str, Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
+        task = self._present
+        standing = {
+            "dataset": self.source.name,
+            "level": self._level or task.level,
+            "question_type": task.type,
+            "supporting_recall": title_recall(self._titles, task.hops),
+            "n_searches": len(self._queries),
+        }
+        return super()._info(feedback, {**standing, **given}, *args, **kwargs)
+
+    # ------------------------------------------------------------------------------------------------ the expert
+
+    def expert(self) -> Callable[[], str] | None:
+        """Return the expert: it searches the supporting titles that were not retrieved yet, in hop order, then answers.
+
+        Where there are more titles than turns, it searches several in one reply. A task without supporting titles is searched by its question.
+
+        Returns:
+            The function.
+        """
+        return self._next_right_action
+
+    def _next_right_action(self) -> str:
+        task = self._present
+        tried = {_plain(query) for query in self._queries}
+        wanted = [title for title in task.hops or (task.question,) if title not in self._titles and _plain(title) not in tried]
+        turns = self.max_turns - self.turn - 1
+        if wanted and turns > 0:
+            for count in range(min(self.max_parallel_calls, -(-len(wanted) // turns)), 0, -1):
+                text = self._search_text([_plain(title) for title in wanted[:count]])
+                if text is not None:
+                    return text
+        return self._answer_text()
+
+    def _search_text(self, queries: Sequence[str]) -> str | None:
+        """The calls of one reply; None where the format cannot hold so many, or they are too long."""
+        try:
+            text = "\n".join(self.tool_format.render_call("search", {"query": query}) for query in queries)
+        except ValueError:
+            return None
+        read = self.tool_format.parse(text, prefix=self._prefix, tools=self._schemas)
+        whole = [call.arguments.get("query") for call in read.calls if call.error is None] == list(queries)
+        return text if whole and len(self.chat.encode_action(text)) <= self.max_action_tokens else None
+
+    def _answer_text(self) -> str:
+        """The first gold in its tag. Brackets and bars, which could read as tags, are left out: the official normalisation deletes them anyway."""
+        gold = self._present.golds[0]
+        written = _plain(gold)
+        return f"<answer>{written if exact_match(written, gold) else normalize_answer(gold)}</answer>"
+
+
+def _print_lines(hits: Sequence[Hit]) -> str:
+    return format_passages(hits, titles=False)
+
+
+def _plain(text: str) -> str:
+    """The text without what markup is made of, on one line, in the composed spelling that many tokenizers turn it into."""
+    return " ".join(unicodedata.normalize("NFC", text).translate(dict.fromkeys(map(ord, "<>[]{}|"), "")).split())
+
+
+def _with_text(messages: list[Message], more: str) -> list[Message]:
+    """The messages with text of the world: a paragraph of the last one, or a message of its own behind what is trusted or not the user's."""
+    last = messages[-1]
+    if last.get("trusted") or last["role"] != "user":
+        return [*messages, {"role": "user", "content": more}]
+    return [*messages[:-1], {**last, "content": f"{last['content']}\n\n{more}"}]
+
+
+def _engine(search: str | SearchEngine) -> SearchEngine:
+    if callable(search):
+        return search
+    if search == "lucene":
+        return LuceneBM25.build
+    if search == "tantivy":
+        from agent_gym.search import TantivySearcher
+
+        return TantivySearcher.build
+    raise ValueError(f"search must be 'lucene', 'tantivy' or a callable from documents to a Searcher, not {search!r}")
+
+
+def _open_corpus(corpus: str | Path | Searcher | None, search: str | SearchEngine) -> Searcher | None:
+    """The one engine for all tasks; files are indexed once per process and shared by its environments."""
+    if corpus is None or not isinstance(corpus, (str, Path)):
+        return corpus
+    if str(corpus).startswith(("http://", "https://")):
+        return open_searcher(str(corpus))
+    path = Path(corpus)
+    if not path.exists():
+        raise FileNotFoundError(f"corpus must be a JSONL file, the folder of an index, an address or a Searcher, and there is nothing at {str(path)!r}")
+    facts = path.stat()
+    return _open_once(path.resolve(), facts.st_mtime_ns, facts.st_size, search)
+
+
+@lru_cache(maxsize=4)
+def _open_once(path: Path, _changed: int, _size: int, search: str | SearchEngine) -> Searcher:
+    if search == "lucene":
+        return open_searcher(path)
+    if search == "tantivy" and path.is_dir():
+        from agent_gym.search import TantivySearcher
+
+        return TantivySearcher.open(path)
+    return _engine(search)(list(Corpus(path)))
