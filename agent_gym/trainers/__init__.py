@@ -1,0 +1,35 @@
+"""Training: trajectories become rows, rows become gradients.
+
+`rows` (prefix merging, micro-batch planning), `advantages` (a registry of estimators) and `metrics` know neither TRL nor torch; `config` and
+`grpo` hold the trainer on TRL. The heavy names are imported on first use, so `import agent_gym.trainers` loads neither torch nor TRL.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agent_gym.trainers.advantages import get_advantage, register_advantage
+    from agent_gym.trainers.config import AgentGRPOConfig
+    from agent_gym.trainers.grpo import AgentGRPOTrainer
+    from agent_gym.trainers.metrics import METRICS
+    from agent_gym.trainers.rows import build_rows, plan
+
+__all__ = ["METRICS", "AgentGRPOConfig", "AgentGRPOTrainer", "build_rows", "get_advantage", "plan", "register_advantage"]
+
+_WHERE = {
+    "AgentGRPOConfig": "config",
+    "AgentGRPOTrainer": "grpo",
+    "METRICS": "metrics",
+    "build_rows": "rows",
+    "get_advantage": "advantages",
+    "plan": "rows",
+    "register_advantage": "advantages",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)

@@ -1,0 +1,254 @@
+"""The trainer's side of the environments: data set rows, and environments made with the model's own tokenizer.
+
+A row is `{"env_id", "env_kwargs", "seed"}`, with `options` for finite data sets. Rows that are written hold `env_kwargs` and `options` as JSON
+strings, because Arrow would merge the dictionaries of all rows into one structure and fill the gaps with None; rows that are read may hold
+either, and members that are None in a dictionary are dropped.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+__all__ = ["EnvironmentMaker", "as_dataset", "as_datasets", "as_tokenizer", "default_rows", "encode_row", "read_row"]
+
+_STRUCTURED = ("env_kwargs", "options")
+_ROW_KEYS = ("env_id", "env_kwargs", "seed", "options", "group_id", "agent_name")
+
+
+def encode_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Make a row that Arrow keeps as it is: `env_kwargs` and `options` become JSON strings.
+
+    Args:
+        row: with dictionaries or JSON strings.
+
+    Returns:
+        A copy.
+
+    Raises:
+        ValueError: when one of the two cannot be written as JSON.
+    """
+    encoded = dict(row)
+    for name in _STRUCTURED:
+        if name in encoded and not isinstance(encoded[name], str):
+            try:
+                encoded[name] = json.dumps(dict(encoded[name] or {}), sort_keys=True)
+            except TypeError as error:
+                raise ValueError(f"{name} of a data set row must be JSON, and {encoded[name]!r} is not: {error}") from error
+    return encoded
+
+
+def _as_dict(name: str, value: Any) -> dict[str, Any]:
+    if value is None or value == "":
+        return {}
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{name} of a data set row is a string that is not JSON: {value!r} ({error})") from error
+        if not isinstance(value, dict):
+            raise ValueError(f"{name} of a data set row must be a JSON object, not {value!r}")
+        return value
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{name} of a data set row must be a dictionary or its JSON string, not {value!r}")
+    return {key: member for key, member in value.items() if member is not None}
+
+
+def read_row(row: Mapping[str, Any], env_id: str) -> dict[str, Any]:
+    """Read a data set row.
+
+    A row of the Agent-R1 sample schema (it has `reward_model`) without options becomes the task of its environment:
+    `options={"task": row}`.
+
+    Args:
+        row: as the data set holds it.
+        env_id: used where the row names none.
+
+    Returns:
+        `{"env_id", "env_kwargs": dict, "seed": int | None, "options": dict}`, and `agent_name` where the row has one.
+
+    Raises:
+        ValueError: when a member cannot be read.
+    """
+    options = _as_dict("options", row.get("options"))
+    if not options and row.get("reward_model") is not None:
+        options = {"task": {key: value for key, value in row.items() if key not in _ROW_KEYS and value is not None}}
+    seed = row.get("seed")
+    if seed is not None and (isinstance(seed, bool) or int(seed) != seed or seed < 0):
+        raise ValueError(f"seed of a data set row must be a whole number of at least 0, not {seed!r}")
+    result = {
+        "env_id": row.get("env_id") or env_id,
+        "env_kwargs": _as_dict("env_kwargs", row.get("env_kwargs")),
+        "seed": None if seed is None else int(seed),
+        "options": options,
+    }
+    if row.get("agent_name"):
+        result["agent_name"] = row["agent_name"]
+    return result
+
+
+def default_rows(env: Any, env_id: str, env_kwargs: Mapping[str, Any], n: int = 10_000) -> list[dict[str, Any]]:
+    """Make the rows of the data set that an environment brings along.
+
+    Args:
+        env: one made with `env_kwargs`.
+        env_id: its id.
+        env_kwargs: its keywords; `split` in them names the split.
+        n: how many rows, where tasks are generated without end; a finite environment gives one row per task.
+
+    Returns:
+        Rows with JSON strings.
+    """
+    unwrapped = env.unwrapped
+    split = getattr(unwrapped, "split", None)
+    head = encode_row({"env_id": env_id, "env_kwargs": {**env_kwargs, **({"split": split} if isinstance(split, str) else {})}})
+    number = getattr(unwrapped, "num_tasks", None)
+    if number is not None:
+        return [{**head, "seed": index, "options": json.dumps({"index": index})} for index in range(int(number))]
+    if hasattr(unwrapped, "task_seeds"):
+        seeds: Sequence[int] = unwrapped.task_seeds(n=n)
+    else:
+        seeds = range(n)
+    return [{**head, "seed": int(seed)} for seed in seeds]
+
+
+class EnvironmentMaker:
+    """Makes the environment of a row with the trainer's tokenizer, embedding size and end-of-turn ids, and checks that it kept them.
+
+    Args:
+        env: a registered id, or `callable(row) -> gymnasium.Env`.
+        tokenizer: of the model.
+        vocab_size: rows of the model's embedding.
+        end_of_turn_ids: the ids at which the model's generation_config stops.
+        env_kwargs: keywords for every environment; those of a row win.
+        settings: keywords that only environments of this project know (`max_turns`, `max_action_tokens`, ...); `env_kwargs` win.
+    """
+
+    def __init__(
+        self,
+        env: str | Callable[[Mapping[str, Any]], Any],
+        *,
+        tokenizer: PreTrainedTokenizerBase,
+        vocab_size: int,
+        end_of_turn_ids: Sequence[int] = (),
+        env_kwargs: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        from agent_gym.chat import tokenizer_fingerprint
+
+        if not (isinstance(env, str) or callable(env)):
+            raise TypeError(f"env must be a registered id or a callable(row) -> gymnasium.Env, not {env!r}")
+        self.env = env
+        self.env_id = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
+        self.tokenizer = tokenizer
+        self.env_kwargs = dict(env_kwargs or {})
+        self.fingerprint = tokenizer_fingerprint(tokenizer)
+        self._token_settings = {"tokenizer": tokenizer, "vocab_size": vocab_size, "end_of_turn_ids": tuple(end_of_turn_ids)}
+        self._settings = {key: value for key, value in dict(settings or {}).items() if value is not None}
+
+    def __call__(self, row: Mapping[str, Any] | None = None) -> Any:
+        """Make the environment of a row (None: of no row in particular).
+
+        Args:
+            row: as `read_row` returns it.
+
+        Returns:
+            A `gymnasium.Env` over token ids.
+
+        Raises:
+            ValueError: when the environment uses another tokenizer than the model.
+        """
+        row = row or {"env_id": self.env_id, "env_kwargs": {}, "seed": None, "options": {}}
+        if callable(self.env):
+            env = self.env(row)
+        else:
+            env = self._make(str(row["env_id"]), {**self.env_kwargs, **row["env_kwargs"]})
+        try:
+            fingerprint = env.get_wrapper_attr("tokenizer_fingerprint")
+        except AttributeError:
+            from agent_gym.wrappers import as_token_env
+
+            return as_token_env(env, self.tokenizer)
+        if fingerprint != self.fingerprint:
+            raise ValueError(
+                f"environment {row['env_id']!r} speaks tokenizer {fingerprint}, the model {self.fingerprint}: its prompts would be other tokens to the "
+                "model than it meant; leave tokenizer out of env_kwargs, or pass processing_class to the callable that makes the environment"
+            )
+        return env
+
+    def _make(self, env_id: str, env_kwargs: dict[str, Any]) -> Any:
+        from agent_gym.core import AgentEnv
+
+        creator: Any = gymnasium.spec(env_id).entry_point
+        if isinstance(creator, str):
+            creator = gymnasium.envs.registration.load_env_creator(creator)
+        if inspect.isclass(creator) and issubclass(creator, AgentEnv):
+            return gymnasium.make(env_id, **{**self._token_settings, **self._settings, **env_kwargs})
+        return gymnasium.make(env_id, **env_kwargs)
+
+
+def as_dataset(rows: Any) -> Any:
+    """Make a data set of a sequence of rows; anything else is returned as it is.
+
+    Args:
+        rows: dictionaries, or a `datasets.Dataset`.
+
+    Returns:
+        A `datasets.Dataset`.
+
+    Raises:
+        ValueError: when there are no rows.
+    """
+    from datasets import Dataset
+
+    if isinstance(rows, Sequence) and not isinstance(rows, str):
+        if not rows:
+            raise ValueError("the data set has no rows")
+        encoded = [encode_row(row) for row in rows]
+        names = dict.fromkeys(name for row in encoded for name in row)  # Dataset.from_list would take those of the first row only
+        return Dataset.from_list([{name: row.get(name) for name in names} for row in encoded])
+    return rows
+
+
+def as_datasets(rows: Any) -> Any:
+    """Do the same for evaluation sets: None, one, or several by name.
+
+    Args:
+        rows: None, rows, or a mapping from names to rows.
+
+    Returns:
+        The same with data sets.
+    """
+    if isinstance(rows, Mapping):
+        return {name: as_dataset(part) for name, part in rows.items()}
+    return None if rows is None else as_dataset(rows)
+
+
+def as_tokenizer(processing_class: Any, model: Any) -> Any:
+    """Open a tokenizer that is named; TRL may set its pad token, so a shared one is copied.
+
+    Args:
+        processing_class: a tokenizer, a name or path, or None for the model's.
+        model: as the trainer got it.
+
+    Returns:
+        A tokenizer, or None where TRL can find the model's.
+
+    Raises:
+        ValueError: when there is nothing to find.
+    """
+    from agent_gym.chat import load_tokenizer
+
+    if isinstance(processing_class, str):
+        return copy.deepcopy(load_tokenizer(processing_class))
+    if processing_class is None and not isinstance(model, str) and not getattr(model.config, "_name_or_path", ""):
+        raise ValueError("the model was built in code and names no tokenizer; pass processing_class=")
+    return processing_class

@@ -1,0 +1,597 @@
+"""`AgentGRPOTrainer`: TRL's `GRPOTrainer`, fed by step-level episodes.
+
+TRL keeps what it is good at: model and adapter loading, the sampler that repeats each task `num_generations` times, optimiser, scheduler,
+accumulation, checkpoints, callbacks, the reference model, logging. Three of its methods are replaced, because one task is many rows here:
+
+- `_generate_and_score_completions` plays the episodes, estimates the advantages over all ranks, builds and plans the rows;
+- `_prepare_inputs` hands out the planned micro-steps (TRL would cut the batch by counting rows, and drop the remainder);
+- `compute_loss` runs a micro-step's sub-batches one after another and divides by the tokens of the optimiser window.
+
+The private methods that are replaced, called or read are listed with their signatures in a contract test.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+from transformers import PrinterCallback, TrainerCallback
+
+from agent_gym.flows import DroppedRow, EnvPool, FaultMonitor, run_rows
+from agent_gym.policies.base import Sampling, derive_seed
+from agent_gym.policies.transformers_policy import TransformersPolicy
+from agent_gym.trainers.advantages import Advantages, get_advantage, screen, zero_variance_groups
+from agent_gym.trainers.config import AgentGRPOConfig
+from agent_gym.trainers.environments import EnvironmentMaker, as_dataset, as_datasets, as_tokenizer, default_rows, read_row
+from agent_gym.trainers.losses import LossFigures, ratio_weights, token_losses
+from agent_gym.trainers.metrics import batch_metrics, completions_table
+from agent_gym.trainers.rows import DUMMY, Plan, Row, apply_level, build_rows, pack_trajectory, plan, unpack_trajectory
+from agent_gym.trainers.scoring import score_tokens
+from agent_gym.trainers.tensors import SubBatch, collate
+from agent_gym.trajectory import StopReason, Trajectory
+
+try:
+    from accelerate.utils import gather_object, is_peft_model
+    from trl.trainer.grpo_trainer import GRPOTrainer
+    from trl.trainer.utils import use_adapter
+except ImportError as error:  # pragma: no cover - exercised where the extra is absent
+    raise ImportError('training needs TRL and torch: pip install "agentr1-gym[train]"') from error
+
+__all__ = ["AgentGRPOTrainer", "NoLearningSignalError", "Rollout"]
+
+Rollout: TypeAlias = Callable[["AgentGRPOTrainer", Sequence[dict[str, Any]]], Sequence[Trajectory]]
+"""`rollout(trainer, examples) -> trajectories`. An example is `{"env_id", "env_kwargs", "seed", "options", "group_id"}`; a trajectory
+without a group_id gets that of the example at its position."""
+
+_NOT_OURS = {
+    "reward_funcs": "the environment's step reward is the reward",
+    "reward_processing_classes": "the environment's step reward is the reward",
+    "tools": "tools belong to the environment",
+    "rollout_func": "its rows carry one reward per prompt; use rollout=",
+    "environment_factory": "it keeps one text conversation per prompt; use env=",
+}
+
+
+class NoLearningSignalError(RuntimeError):
+    """Several generation batches in a row gave no advantage to any token."""
+
+
+def _no_reward_function(**_: Any) -> list[float | None]:
+    raise RuntimeError("the environment gives the reward; TRL's reward functions are never called")
+
+
+class _UpdateGuard(TrainerCallback):  # type: ignore[misc,unused-ignore]  # partly untyped base
+    """Skips the optimiser step of a window without signal: gradients of None, so neither momentum nor weight decay moves a weight."""
+
+    def __init__(self, trainer: AgentGRPOTrainer) -> None:
+        self.trainer = trainer
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if not self.trainer._window_has_signal:
+            for parameter in self.trainer.model.parameters():
+                parameter.grad = None
+        self.trainer._window_has_signal = False
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.trainer._pool.close()
+
+
+class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL's classes are partly untyped
+    """Trains a language model on episodes of a Gymnasium environment, step by step.
+
+    Args:
+        model: a causal language model of transformers, a PEFT model, or a path or name.
+        args: the settings.
+        env: a registered environment id, or `callable(row) -> gymnasium.Env`.
+        train_dataset: rows `{"env_id", "env_kwargs", "seed", "options"}` as a `datasets.Dataset` or a sequence of dictionaries; None takes
+            the environment's own tasks (`task_seeds`, or one row per task of a finite data set).
+        eval_dataset: the same for evaluation; None for no evaluation.
+        processing_class: the tokenizer, or its path or name; None takes the model's.
+        policy: samples the replies (see `agent_gym.policies.Policy`); None samples from the model itself. A policy with weights of its own
+            is not updated by the trainer; its `version` tells how old they are (`rollout/staleness_max`).
+        flow: how episodes are played: a registered name or an `AgentFlowBase`; None is one environment loop per episode.
+        env_kwargs: keywords for every environment (`{"split": "train", "level": "bridge"}`).
+        rollout: `callable(trainer, examples) -> list[Trajectory]` in place of policy and flow (see `Rollout`).
+        **kwargs: `callbacks`, `optimizers`, `peft_config`, `quantization_config` as TRL takes them.
+
+    Attributes:
+        trajectories: the episodes of the latest generation batch, over all ranks, those that were left out included.
+        mode: "train" or "eval", also while a rollout function runs.
+        faults: the monitor of episodes lost to broken environments, on this rank.
+
+    Raises:
+        TypeError: for arguments of `GRPOTrainer` that have no meaning here, with what to use.
+        ValueError: for settings that cannot work together, or an environment with another tokenizer.
+    """
+
+    _name = "Agent-GRPO"
+    args: Any
+    model: Any
+    accelerator: Any
+    pad_to_multiple_of: int | None
+    _metrics: Any
+    _logs: Any
+    _buffered_inputs: Any
+
+    def __init__(
+        self,
+        model: Any,
+        args: AgentGRPOConfig | None = None,
+        env: str | Callable[[Mapping[str, Any]], Any] = "AgentR1/HotpotQA-v0",
+        train_dataset: Any = None,
+        eval_dataset: Any = None,
+        processing_class: Any = None,
+        policy: Any = None,
+        flow: Any = None,
+        *,
+        env_kwargs: Mapping[str, Any] | None = None,
+        rollout: Rollout | None = None,
+        **kwargs: Any,
+    ) -> None:
+        for name in sorted(set(kwargs) & set(_NOT_OURS)):
+            raise TypeError(f"AgentGRPOTrainer takes no {name}: {_NOT_OURS[name]}")
+        args = AgentGRPOConfig() if args is None else args
+        if not isinstance(args, AgentGRPOConfig):
+            raise TypeError(f"args must be an AgentGRPOConfig, which refuses what would break exactness, not {type(args).__name__}")
+        if args.use_vllm:
+            raise ValueError(
+                "use_vllm=True: this version does not start or update a vLLM engine; leave it out to sample from the model itself, or pass policy="
+            )
+        if rollout is not None and (policy is not None or flow is not None):
+            raise ValueError("rollout= replaces policy and flow; pass either rollout, or policy and flow")
+        own_tasks = train_dataset is None
+        super().__init__(
+            model=model,
+            reward_funcs=_no_reward_function,
+            args=args,
+            train_dataset=as_dataset([{"seed": 0}] if own_tasks else train_dataset),
+            eval_dataset=as_datasets(eval_dataset),
+            processing_class=as_tokenizer(processing_class, model),
+            **kwargs,
+        )
+        if args.max_tokens_per_microbatch is not None and self.is_deepspeed_enabled:
+            raise ValueError(
+                "max_tokens_per_microbatch makes several backward passes per micro-step, and DeepSpeed counts each as a micro-step; leave it out "
+                "and raise gradient_accumulation_steps instead"
+            )
+        self.policy = policy
+        self.flow = flow
+        self.rollout = rollout
+        self.mode: Literal["train", "eval"] = "train"
+        self.trajectories: list[Trajectory] = []
+        self.estimator = get_advantage(args.advantage)
+        self.make_env = self._environment_maker(env, env_kwargs)
+        if own_tasks:
+            self.train_dataset = as_dataset(self._own_rows())
+        self._is_mode = args.is_correction
+        if self._is_mode == "auto":
+            self._is_mode = "none" if policy is None and rollout is None else "token_truncate"
+        self._window_has_signal = False
+        self._figures = LossFigures(self.accelerator.device)
+        self._no_signal_batches = 0
+        self._generation: tuple[str, int, int] = ("train", -1, 0)
+        self.faults = FaultMonitor(args.on_fault)
+        self._pool = EnvPool(self.make_env, max_idle=args.max_concurrency)
+        if policy is None and rollout is None:
+            self.policy = TransformersPolicy(self.accelerator.unwrap_model(self.model), tokenizer=self._tokenizer)
+        self.add_callback(_UpdateGuard(self))
+        if args.disable_tqdm:
+            self.remove_callback(PrinterCallback)
+
+    # ------------------------------------------------------------------------------------------------ environments and episodes
+
+    def _environment_maker(self, env: Any, env_kwargs: Mapping[str, Any] | None) -> EnvironmentMaker:
+        tokenizer = self._tokenizer
+        model = self.accelerator.unwrap_model(self.model)
+        rows = int(model.get_input_embeddings().weight.shape[0]) or int(model.config.get_text_config().vocab_size)
+        if len(tokenizer) > rows:
+            raise ValueError(
+                f"the tokenizer has {len(tokenizer)} entries, the model's embedding {rows} rows; call model.resize_token_embeddings(len(tokenizer)) first"
+            )
+        stops = model.generation_config.eos_token_id
+        stops = [] if stops is None else [stops] if isinstance(stops, int) else list(stops)
+        settings: dict[str, Any] = {"max_turns": self.args.max_turns, "max_action_tokens": self.args.max_completion_length}
+        if self.chat_template_kwargs:
+            settings["template_kwargs"] = self.chat_template_kwargs
+        return EnvironmentMaker(env, tokenizer=tokenizer, vocab_size=rows, end_of_turn_ids=stops, env_kwargs=env_kwargs, settings=settings)
+
+    def _own_rows(self) -> list[dict[str, Any]]:
+        probe = self.make_env()
+        try:
+            return default_rows(probe, self.make_env.env_id, self.make_env.env_kwargs)
+        finally:
+            probe.close()
+
+    def _examples(self, inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Read this rank's rows and give them group ids that hold over all ranks: runs of equal rows, at most `num_generations` long."""
+        size = int((self.num_generations if self.mode == "train" else self.num_generations_eval) or 1)
+        local = [read_row(row, self.make_env.env_id) for row in inputs]
+        keys = [json.dumps(row, sort_keys=True, default=str) for row in local]
+        everywhere = self._gather(keys)
+        first = self.accelerator.process_index * len(keys) if len(everywhere) > len(keys) else 0
+        batch = "-".join(str(part) for part in self._generation)
+        numbers: list[int] = []
+        run = 0
+        for position, key in enumerate(everywhere):
+            goes_on = position > 0 and key == everywhere[position - 1] and run < size
+            run = run + 1 if goes_on else 1
+            numbers.append(numbers[-1] + (0 if goes_on else 1) if numbers else 0)
+        examples = []
+        for row, number in zip(local, numbers[first:], strict=False):
+            if row["seed"] is None:
+                row = {**row, "seed": derive_seed(self.args.seed, "task", batch, number) % 2**31}
+            kwargs = {**self.make_env.env_kwargs, **row["env_kwargs"]}
+            examples.append({**row, "env_kwargs": kwargs, "group_id": f"{batch}-{number}"})
+        return examples
+
+    @contextmanager
+    def _sampling_mode(self) -> Iterator[None]:
+        """No gradients, no dropout, no gradient checkpointing; TRL reads its metrics mode from `model.training`, so that is put back."""
+        training = self.model.training
+        self.model.eval()
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            self.model.train(training)
+
+    def _play(self, examples: list[dict[str, Any]]) -> tuple[list[Trajectory], dict[str, float]]:
+        """Play this rank's episodes and check that they speak the model's tokenizer. Returns them and the figures of this rank."""
+        start = time.perf_counter()
+        with self._sampling_mode():
+            if self.rollout is not None:
+                played = list(self.rollout(self, examples))
+                figures = self._count_faults(played)
+            else:
+                played, figures = self._run_flow(examples)
+        figures["rollout/seconds"] = time.perf_counter() - start
+        by_position = len(played) == len(examples)
+        for number, item in enumerate(played):
+            if item.tokenizer_fingerprint and item.tokenizer_fingerprint != self.make_env.fingerprint:
+                raise ValueError(
+                    f"episode {number} (task {item.task_id!r}) was played with tokenizer {item.tokenizer_fingerprint}, the model speaks "
+                    f"{self.make_env.fingerprint}; its ids mean other tokens to the model"
+                )
+            if not item.group_id and by_position:
+                played[number] = replace(item, group_id=examples[number]["group_id"])
+        return played, figures
+
+    def _run_flow(self, examples: list[dict[str, Any]]) -> tuple[list[Trajectory], dict[str, float]]:
+        """Play the episodes with the policy, many at once."""
+        if getattr(self.policy, "model", None) is self.accelerator.unwrap_model(
+            self.model
+        ):  # another engine knows its weights' step itself
+            self.policy.version = int(self.state.global_step)
+        result = run_rows(
+            examples,
+            self.policy,
+            sampling=Sampling(temperature=self.temperature, max_tokens=self.max_completion_length or 512),
+            flow="agent_env_loop" if self.flow is None else self.flow,
+            max_concurrency=self.args.max_concurrency,
+            pool=self._pool,
+            seed=derive_seed(self.args.seed, "rollout", self.accelerator.process_index, *self._generation),
+            max_fault_retries=self.args.max_fault_retries,
+            monitor=self.faults,
+        )
+        figures = {
+            "rollout/faults": float(len(result.dropped)),
+            "rollout/fault_retries": float(result.retries),
+            "rollout/seconds_gen": result.seconds["policy"],
+            "rollout/seconds_env": result.seconds["env"],
+        }
+        for row in result.dropped:
+            name = f"rollout/faults/{examples[row.row_index]['env_id']}"
+            figures[name] = figures.get(name, 0.0) + 1.0
+        return list(result.trajectories), figures
+
+    def _count_faults(self, played: Sequence[Trajectory]) -> dict[str, float]:
+        """Show the episodes of a rollout function to the fault monitor, as `run_rows` does its own."""
+        figures = {"rollout/faults": 0.0}
+        for position, item in enumerate(played):
+            if item.stop_reason is not StopReason.ENV_FAULT:
+                self.faults.played()
+                continue
+            for name in ("rollout/faults", f"rollout/faults/{item.env_id}"):
+                figures[name] = figures.get(name, 0.0) + 1.0
+            self.faults.dropped(DroppedRow(position, item.task_id, item.steps[-1].feedback or "environment fault", 1))
+        return figures
+
+    def _gather(self, items: Sequence[Any]) -> list[Any]:
+        """All ranks' items in rank order."""
+        return list(items) if self.accelerator.num_processes == 1 else list(gather_object(list(items)))
+
+    def _gather_trajectories(self, local: Sequence[Trajectory], figures: Mapping[str, float]) -> list[Trajectory]:
+        """All ranks' episodes in rank order; records the figures of the ranks: counts summed up, seconds of the slowest."""
+        if self.accelerator.num_processes == 1:
+            everywhere, gathered = list(local), [figures]
+        else:
+            gathered = self._gather([figures])
+            everywhere = [unpack_trajectory(packed) for packed in self._gather([pack_trajectory(item) for item in local])]
+        for name in sorted({name for rank in gathered for name in rank}):
+            values = [rank.get(name, 0.0) for rank in gathered]
+            self._record({name: max(values) if name.startswith("rollout/seconds") else sum(values)})
+        return everywhere
+
+    # ------------------------------------------------------------------------------------------------ from episodes to micro-steps
+
+    def _generate_and_score_completions(  # type: ignore[override]  # micro-steps of sub-batches in place of one padded batch
+        self, inputs: list[dict[str, Any]]
+    ) -> list[list[SubBatch]]:
+        """Play a generation batch and turn it into this rank's micro-steps.
+
+        Args:
+            inputs: this rank's data set rows, each repeated `num_generations` times (over all ranks).
+
+        Returns:
+            `steps_per_generation` micro-steps (one in evaluation), each a list of sub-batches.
+        """
+        self.mode = "train" if self.model.training else "eval"
+        step = int(self.state.global_step)
+        self._generation = (self.mode, step, self._generation[2] + 1 if self._generation[:2] == (self.mode, step) else 0)
+        self.trajectories = self._gather_trajectories(*self._play(self._examples(inputs)))
+        advantages = self.estimator(self.trajectories, gamma=self.args.gamma, scale=self.args.scale_rewards)
+        flat = zero_variance_groups(self.trajectories, self.args.gamma) if self._has_groups() else []
+        rows, dropped = self._rows(advantages, flat)
+        self._record(batch_metrics(self.trajectories, rows, advantages, zero_groups=len(flat), version=step))
+        self._record({"batch/dropped_groups": float(dropped), "rollout/fault_frac": self.faults.rate})
+        self._watch_signal(any(row.has_signal for row in rows))
+        self._log_completions(advantages)
+        return self._plan(rows)
+
+    def _has_groups(self) -> bool:
+        return all(item.group_id for item in self.trajectories)
+
+    def _rows(self, advantages: Advantages, flat: Sequence[Sequence[int]]) -> tuple[list[Row], int]:
+        """Build the rows of all episodes that count. Returns them and the number of groups left out for want of variance."""
+        kept, reasons = screen(self.trajectories)
+        for position, reason in reasons.items():
+            if reason == "nonfinite_reward":
+                item = self.trajectories[position]
+                rewards = [step.reward for step in item.steps]
+                warnings.warn(
+                    f"task {item.task_id!r} of {item.env_id} gave a reward that is not finite {rewards}: the episode is left out",
+                    stacklevel=2,
+                )
+        dropping = self.args.drop_zero_variance and self.estimator.group_relative
+        left_out = {position for group in flat for position in group} if dropping else set()
+        rows: list[Row] = []
+        for position in kept:
+            if position in left_out:
+                continue
+            item = self.trajectories[position]
+            trained = [step.finish_reason != "length" for step in item.steps] if self.args.mask_truncated_steps else None
+            rows += build_rows(item, advantages[position], position, self.args.merge_prefix, trained)
+        return rows, len(flat) if dropping else 0
+
+    def _trains_everything(self) -> bool:
+        """Whether tokens without advantage have a gradient too (KL, entropy or router terms)."""
+        return bool(self.beta != 0.0 or self.entropy_coef != 0.0 or self.aux_loss_enabled)
+
+    def _plan(self, rows: list[Row]) -> list[list[SubBatch]]:
+        """Deal rows to windows, weigh them, leave out those without gradient, deal the rest, and make this rank's tensors."""
+        args = self.args
+        training = self.mode == "train"
+        per_generation = args.steps_per_generation if training else 1
+        windows = max(1, per_generation // args.gradient_accumulation_steps) if training else 1
+        micro = per_generation // windows
+        world = self.accelerator.num_processes
+        whole = plan([len(row) for row in rows], windows=windows, groups=[row.trajectory for row in rows])
+        kept: list[Row] = []
+        tokens: list[int] = []
+        dealt = []
+        for window in range(windows):
+            mine = apply_level([rows[index] for index in whole.rows_of_window(window)], args.loss_level)
+            tokens.append(sum(row.num_trained for row in mine))
+            if not self._trains_everything():
+                mine = [row for row in mine if row.has_signal]
+            part = plan([len(row) for row in mine], world=world, micro=micro, max_tokens=args.max_tokens_per_microbatch)
+            dealt.append(_shifted(part.windows[0], len(kept)))
+            kept += mine
+        planned = Plan(tuple(dealt), tuple(len(row) for row in kept))
+        self._record({f"batch/{name}": value for name, value in planned.stats().items()})
+        self._record({"batch/trained_tokens": float(sum(tokens))})
+        steps: list[list[SubBatch]] = []
+        for micro_steps, count in zip(planned.windows, tokens, strict=True):
+            # TRL's normaliser spans the generation batch and is cut down to a window by accumulation / steps_per_generation
+            scale = max(per_generation / args.gradient_accumulation_steps, 1.0) if training else 1.0
+            for micro_step in micro_steps:
+                subs = []
+                for ranks in micro_step:
+                    sub = collate(kept, ranks[self.accelerator.process_index], self.accelerator.device, self.pad_to_multiple_of)
+                    sub["num_items_in_batch"] = torch.tensor(count * scale, device=self.accelerator.device)
+                    sub["has_signal"] = self._trains_everything() or any(index != DUMMY for rank in ranks for index in rank)
+                    subs.append(sub)
+                steps.append(subs)
+        self._add_reference_logps(steps)
+        return steps
+
+    def _add_reference_logps(self, steps: list[list[SubBatch]]) -> None:
+        """Compute, per sub-batch, the old log-probabilities where samples outlive an update, and the reference model's."""
+        args = self.args
+        outlives = args.gradient_accumulation_steps % (args.steps_per_generation * self.num_iterations) != 0
+        need_old = self.mode == "train" and outlives
+        if not need_old and self.beta == 0.0:
+            return
+        with self._sampling_mode():
+            for sub in (sub for step in steps for sub in step):
+                if need_old:
+                    sub["old_per_token_logps"] = self._score(self.model, sub)[0]
+                if self.beta != 0.0:
+                    sub["ref_per_token_logps"] = self._reference_logps(sub)
+
+    def _reference_logps(self, sub: SubBatch) -> torch.Tensor:
+        if self.ref_model is not None:
+            return self._score(self.ref_model, sub)[0]
+        model = self.accelerator.unwrap_model(self.model)
+        with use_adapter(model, adapter_name="ref" if "ref" in model.peft_config else None):
+            return self._score(self.model, sub)[0]
+
+    def _score(self, model: Any, sub: SubBatch) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+        """Log-probabilities and entropies (B, C) of the trained tokens, 0 elsewhere, and the router loss of a sub-batch."""
+        causal = self.accelerator.unwrap_model(model)
+        return score_tokens(
+            model,
+            causal.get_base_model() if is_peft_model(causal) else causal,
+            torch.cat([sub["prompt_ids"], sub["completion_ids"]], dim=1),
+            torch.cat([sub["prompt_mask"], sub["completion_mask"]], dim=1),
+            (sub["completion_mask"] * sub["tool_mask"]).bool(),
+            router_logits=self.aux_loss_enabled and model is not self.ref_model,
+            autocast=self.accelerator.autocast(),
+        )
+
+    def _prepare_inputs(self, generation_batch: Any) -> list[SubBatch]:  # type: ignore[override]  # sub-batches of a micro-step
+        """Hand out the sub-batches of the current micro-step; play a new generation batch when the last one is used up."""
+        if not self.model.training:
+            return self._generate_and_score_completions(generation_batch)[0]
+        if self._step % (self.args.steps_per_generation * self.num_iterations) == 0 or self._buffered_inputs is None:
+            self._buffered_inputs = self._generate_and_score_completions(generation_batch)
+        micro_step: list[SubBatch] = self._buffered_inputs[self._step % self.args.steps_per_generation]
+        return micro_step
+
+    # ------------------------------------------------------------------------------------------------ the loss
+
+    def compute_loss(  # type: ignore[override]  # a micro-step is several sub-batches
+        self, model: Any, inputs: list[SubBatch], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> torch.Tensor:
+        """Compute the loss of one micro-step, which may be several forward passes.
+
+        All passes but the last run their backward pass at once, so that memory is that of one; the last is left to the caller.
+
+        Args:
+            model: the (wrapped) model.
+            inputs: the sub-batches of `_prepare_inputs`.
+            return_outputs: must be False.
+            num_items_in_batch: not used; the windows' own token counts are.
+
+        Returns:
+            The loss, a scalar with the gradient of the last sub-batch.
+
+        Raises:
+            ValueError: when outputs are asked for.
+        """
+        if return_outputs:
+            raise ValueError("AgentGRPOTrainer does not return outputs of its forward passes; call the model directly")
+        training = bool(self.model.training)
+        total: torch.Tensor | float = 0.0
+        figures = self._figures if training else LossFigures(self.accelerator.device)
+        for position, sub in enumerate(inputs):
+            last = position == len(inputs) - 1
+            with nullcontext() if last or not training else self.accelerator.no_sync(model):
+                loss = self._sub_batch_loss(model, sub, len(inputs), figures)
+                if training and not last:
+                    self.accelerator.backward(loss)
+                    loss = loss.detach()
+            total = loss + total
+        if training:
+            self._window_has_signal |= any(sub["has_signal"] for sub in inputs)
+        if self.accelerator.sync_gradients or not training:  # the figures are those of a whole optimiser window
+            self._record(figures.results(self.accelerator, self.loss_type, kl=self.beta != 0.0))
+            self._figures = LossFigures(self.accelerator.device)
+        assert isinstance(total, torch.Tensor)  # a micro-step has at least one sub-batch
+        return total
+
+    def _sub_batch_loss(self, model: Any, sub: SubBatch, passes: int, figures: LossFigures) -> torch.Tensor:
+        logps, entropies, aux_loss = self._score(model, sub)
+        mask = (sub["completion_mask"] * sub["tool_mask"]).bool()
+        segments = sub["segments"]
+        old = sub.get("old_per_token_logps")
+        weights, ratios, differences = ratio_weights(
+            logps.detach() if old is None else old, sub["sampling_per_token_logps"], mask, segments, self._is_mode, self.args.is_clip
+        )
+        terms = token_losses(
+            logps,
+            old,
+            sub["advantages"] * weights,
+            mask,
+            loss_type=self.loss_type,
+            epsilon_low=self.epsilon_low,
+            epsilon_high=self.epsilon_high,
+            delta=self.args.delta,
+            segments=segments if self.args.importance_sampling_level == "step" else None,
+        )
+        per_token = terms.loss
+        divergence = None
+        if self.beta != 0.0:
+            gap = torch.where(mask, sub["ref_per_token_logps"] - logps, torch.zeros_like(logps))
+            divergence = torch.exp(gap) - gap - 1.0
+            if self.args.use_bias_correction_kl:
+                change = torch.where(mask, logps - (logps.detach() if old is None else old), torch.zeros_like(logps))
+                divergence = divergence * torch.exp(change)
+            per_token = per_token + self.beta * divergence
+        if self.entropy_coef != 0.0 and entropies is not None:
+            per_token = per_token - self.entropy_coef * entropies
+        training = bool(self.model.training)
+        normalizer = sub["num_items_in_batch"].clamp(min=1.0) / self.accelerator.num_processes
+        if training:
+            normalizer = normalizer * self.current_gradient_accumulation_steps / self.args.steps_per_generation
+        loss: torch.Tensor = torch.where(mask, per_token, torch.zeros_like(per_token)).sum() / normalizer
+        if aux_loss is not None:
+            share = passes * (self.current_gradient_accumulation_steps if training else 1)
+            loss = loss + self.router_aux_loss_coef * aux_loss / share
+        figures.add(mask, entropies, terms.low, terms.high, divergence, ratios, differences, self.args.is_clip)
+        return loss
+
+    # ------------------------------------------------------------------------------------------------ watching and logging
+
+    def _record(self, figures: Mapping[str, float]) -> None:
+        for name, value in figures.items():
+            if not math.isnan(value):  # nothing to average
+                self._metrics[self.mode][name].append(value)
+
+    def _watch_signal(self, signal: bool) -> None:
+        self._record({"batch/no_signal": float(not signal)})
+        if self.mode != "train":
+            return
+        self._no_signal_batches = 0 if signal else self._no_signal_batches + 1
+        if signal:
+            return
+        kept, reasons = screen(self.trajectories)
+        totals = [self.trajectories[position].total_reward for position in kept]
+        seen = f"all returns between {min(totals):g} and {max(totals):g}" if totals else "no episode left"
+        lost = f", {len(reasons)} of {len(self.trajectories)} episodes left out" if reasons else ""
+        what = f"step {self.state.global_step}: no group of this generation batch has any variance in its returns ({seen}{lost})"
+        limit = self.args.max_no_signal_batches
+        if limit and self._no_signal_batches >= limit:
+            raise NoLearningSignalError(
+                f"{what}, for the {self._no_signal_batches}th time in a row: there is nothing to learn from. The policy has collapsed, or the task is "
+                "too hard or too easy for it; warm-start it, choose easier tasks, raise num_generations or the temperature, or lower the learning "
+                "rate (max_no_signal_batches=0 never stops)"
+            )
+        skipped = "" if self._trains_everything() else "; the update is skipped"
+        warnings.warn(
+            f"{what}{skipped}. {self._no_signal_batches} such batch(es) in a row; training stops at {limit or 'no number'}", stacklevel=2
+        )
+
+    def _log_completions(self, advantages: Advantages) -> None:
+        """Fill TRL's completions table: one line per episode."""
+        if not (self.log_completions and self.accelerator.is_main_process):
+            return
+        table = completions_table(self.trajectories, advantages, lambda ids: self._tokenizer.decode(np.asarray(ids).tolist()))
+        own: dict[str, Any] = {
+            "prompt": self._logs["prompt"],
+            "completion": self._logs["completion"],
+            "advantage": self._logs["advantages"],
+        }
+        for column in (*own.values(), *self._logs["rewards"].values(), *self._logs["extra"].values()):
+            column.clear()
+        for name, values in table.items():
+            target = own.get(name)
+            if target is None:
+                target = self._logs["rewards" if name == "return" else "extra"][name]
+            target.extend(values)
+
+
+def _shifted(window: Any, offset: int) -> Any:
+    """Move the row numbers of one window of a plan."""
+    return tuple(
+        tuple(tuple(tuple(index if index == DUMMY else index + offset for index in rank) for rank in sub) for sub in micro_step)
+        for micro_step in window
+    )

@@ -1,0 +1,90 @@
+"""One rank of the two-process test: runs every case and saves what the optimiser would have seen."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from toy_training import CaptureGradients, make_args, make_model, make_trainer, random_batch, rows_for
+
+CASES: dict[str, dict[str, Any]] = {
+    "one window": {},
+    "budget": {"max_tokens_per_microbatch": 24},
+    "two windows": {"steps_per_generation": 4, "gradient_accumulation_steps": 2, "episodes": 2, "max_steps": 2, "loss_level": "step"},
+    "accumulation": {"gradient_accumulation_steps": 4, "episodes": 2, "merge_prefix": False},
+    "off-policy": {"num_iterations": 2, "max_steps": 2, "is_correction": "token_truncate", "loss_type": "cispo"},
+    "dropped": {"drop_zero_variance": True, "advantage": "rloo"},
+    "one episode": {"few": True, "max_tokens_per_microbatch": 16},
+}
+
+
+def run_case(name: str, folder: Path, world: int, rank: int) -> tuple[list[torch.Tensor], dict[str, float]]:
+    settings = dict(CASES[name])
+    batch = random_batch(1, context="mixed")
+    batch[:2] = random_batch(2, groups=1, reward=1.0) if name == "dropped" else batch[:2]
+    batch = batch[:2] if settings.pop("few", False) else batch
+    share = slice(0, 3) if rank == 0 else slice(3, None)  # unequal, and a group on both ranks
+    mine = batch if world == 1 else batch[share]
+    capture = CaptureGradients()
+    trainer = make_trainer(
+        folder / name,
+        mine,
+        make_model(),
+        callbacks=[capture],
+        per_device_train_batch_size=settings.pop("episodes", 8) // world,
+        learning_rate=0.0 if name != "off-policy" else 1e-2,
+        ddp_find_unused_parameters=False,
+        **settings,
+    )
+    trainer.train()
+    entry = next(entry for entry in trainer.state.log_history if "reward" in entry)
+    kept = {
+        key: value for key, value in entry.items() if key.startswith(("reward", "adv/", "entropy", "clip", "cispo", "is/", "frac", "logp"))
+    }
+    return capture.gradients, {**kept, "rows": entry["rollout/rows_per_traj"], "tokens": entry["batch/trained_tokens"]}
+
+
+def run_environment(folder: Path) -> dict[str, Any]:
+    """The ordinary path, with one group spread over both ranks."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    import agent_gym  # noqa: F401
+    from agent_gym.chat import load_tokenizer
+    from agent_gym.trainers.grpo import AgentGRPOTrainer
+
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=len(load_tokenizer("default")),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        max_position_embeddings=4096,
+    )
+    args = make_args(folder / "env", per_device_train_batch_size=2, num_generations=4, max_completion_length=6, max_turns=2)
+    trainer = AgentGRPOTrainer(Qwen3ForCausalLM(config), args, env="AgentR1/Tool-v0", processing_class="default")
+    trainer.train()
+    return {
+        "tasks": [item.task_id for item in trainer.trajectories],
+        "groups": [item.group_id for item in trainer.trajectories],
+        "actions": [item.steps[0].action_ids.tolist() for item in trainer.trajectories],
+    }
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    folder, world, rank = Path(sys.argv[1]), int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
+    results = {name: run_case(name, folder, world, rank) for name in CASES}
+    torch.save({"cases": results, "environment": run_environment(folder)}, folder / f"rank{rank}.pt")
+    assert rows_for(1)
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

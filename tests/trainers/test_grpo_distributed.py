@@ -1,0 +1,68 @@
+"""Two processes over gloo have the gradient, the advantages and the figures of one."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from distributed_worker import CASES, run_case
+from toy_training import relative_error
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
+    folder = tmp_path_factory.mktemp("ddp")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    here = Path(__file__).parent
+    common = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+    common["PYTHONPATH"] = os.pathsep.join([str(here), str(here.parent.parent), os.environ.get("PYTHONPATH", "")])
+    workers = [
+        subprocess.Popen(
+            [sys.executable, str(here / "distributed_worker.py"), str(folder)],
+            env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        outputs = [worker.communicate(timeout=240)[0] for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+    assert [worker.returncode for worker in workers] == [0, 0], "\n".join(output[-3000:] for output in outputs)
+    return folder, [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in range(2)]
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_two_processes_equal_one(name: str, ranks: tuple[Path, list[dict[str, Any]]]) -> None:
+    folder, results = ranks
+    alone, figures = run_case(name, folder / "alone", 1, 0)
+    for result in results:
+        gradients, seen = result["cases"][name]
+        assert len(gradients) == len(alone)
+        for got, expected in zip(gradients, alone, strict=True):
+            assert expected.norm() > 1e-3
+            assert relative_error(got, expected) < 1e-6
+        for key, value in figures.items():
+            assert seen[key] == pytest.approx(value, rel=1e-4, abs=1e-6), key
+
+
+def test_a_group_over_both_ranks_is_one_task_with_different_samples(ranks: tuple[Path, list[dict[str, Any]]]) -> None:
+    _, results = ranks
+    seen = results[0]["environment"]
+    assert seen == results[1]["environment"]
+    assert len(seen["tasks"]) == 4
+    assert len(set(seen["tasks"])) == len(set(seen["groups"])) == 1
+    assert len({tuple(action) for action in seen["actions"]}) == 4
