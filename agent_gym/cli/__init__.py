@@ -1,0 +1,79 @@
+"""The command `agent-gym`.
+
+    list          the environments
+    play          play one in the terminal
+    rollout       play episodes with a model and save them
+    eval          measure a model
+    train         the embedded run, or a model of yours by a recipe
+    report        make a run's report again
+    serve-search  serve a search index over HTTP
+
+`parser.py` holds the options with an example per command; each command is a module of its own and is imported when it is called, so that `--help` and
+`list` load neither torch nor transformers. A mistake of the user's is one message and exit status 2, never a traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+
+from agent_gym.cli.common import Failed, Interrupted, UsageError, error_console
+
+__all__ = ["main"]
+
+_COMMANDS = {
+    "list": "agent_gym.cli.listing",
+    "play": "agent_gym.cli.play",
+    "rollout": "agent_gym.cli.rollout",
+    "eval": "agent_gym.cli.evaluate",
+    "train": "agent_gym.cli.train",
+    "report": "agent_gym.cli.reporting",
+    "serve-search": "agent_gym.cli.serve_search",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Args:
+        argv: the arguments; None takes those of the process.
+
+    Returns:
+        The exit status: 0, 1 for a failure, 2 for a mistake in the command, 130 after Ctrl-C.
+    """
+    from agent_gym.cli.parser import build_parser
+
+    try:
+        args = build_parser().parse_args(argv)
+    except SystemExit as end:
+        return int(end.code or 0)
+    if args.command is None:
+        build_parser().print_help()
+        return 0
+    try:
+        with warnings.catch_warnings():
+            if not os.environ.get("AGENT_GYM_DEBUG"):
+                warnings.filterwarnings("ignore", category=FutureWarning)
+                warnings.filterwarnings("ignore", category=DeprecationWarning)
+            result: int = import_module(_COMMANDS[args.command]).run(args)
+        return result
+    except UsageError as error:
+        if os.environ.get("AGENT_GYM_DEBUG"):
+            raise
+        error_console().print(f"agent-gym {args.command}: {error}", markup=False, highlight=False, soft_wrap=True, style="red")
+        return 2
+    except Failed as error:
+        error_console().print(f"agent-gym {args.command}: {error}", markup=False, highlight=False, soft_wrap=True, style="red")
+        return 1
+    except Interrupted as stop:
+        error_console().print(str(stop), markup=False, highlight=False, soft_wrap=True)
+        return 130
+    except KeyboardInterrupt:
+        error_console().print("stopped", markup=False)
+        return 130
+    except BrokenPipeError:  # `agent-gym list | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

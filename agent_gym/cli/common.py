@@ -1,0 +1,481 @@
+"""What the commands share: messages, names, environment keywords, and models by name.
+
+Whatever a person can get wrong comes out as `UsageError`: one message that says what was given, what was wanted and what to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import inspect
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from agent_gym.runs import RunFolder
+
+__all__ = [
+    "Failed",
+    "Interrupted",
+    "Player",
+    "UsageError",
+    "check_env_kwargs",
+    "console",
+    "error_console",
+    "find_env",
+    "keyword_names",
+    "load_player",
+    "loading",
+    "nearest",
+    "parse_env_args",
+    "progress_bar",
+    "quiet_transformers",
+    "reach_hub",
+    "resolve_model",
+    "user_mistakes",
+]
+
+SCRIPTED = ("expert", "random")
+_HUB_TIMEOUT = 5.0
+_TINY = 5_000_000
+"""Parameters below which one thread is faster than several; the embedded run measures itself with one, and sums come out to the same bit."""
+
+
+class UsageError(Exception):
+    """A mistake in the command or in a file that it names. Shown without a traceback; exit status 2."""
+
+
+class Failed(Exception):
+    """A run that could not go on, for a reason that the message gives. Exit status 1."""
+
+
+class Interrupted(Exception):
+    """Ctrl-C after which something is left that can go on; the message says how."""
+
+
+def console() -> Console:
+    """Return a console on the standard output."""
+    from rich.console import Console
+
+    return Console(soft_wrap=False, width=None if sys.stdout.isatty() else 120)
+
+
+def error_console() -> Console:
+    """Return a console on the standard error."""
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return the end of a message about an unknown word.
+
+    Args:
+        word: what was given.
+        known: what there is.
+
+    Returns:
+        "; did you mean 'x'?" with the one to three nearest, or "" where none is near.
+    """
+    names = list(dict.fromkeys(known))
+    folded = {name.casefold(): name for name in names}
+    matches = difflib.get_close_matches(word.casefold(), folded, n=3, cutoff=0.6)
+    alike = [difflib.SequenceMatcher(None, word.casefold(), one).ratio() for one in matches]
+    close = [folded[one] for one, ratio in zip(matches, alike, strict=True) if ratio >= alike[0] - 0.08]
+    if not close:
+        tail = word.casefold().split("/")[-1].split("-v")[0]
+        close = [name for name in names if tail and tail in name.casefold()][:3]
+    return f"; did you mean {' or '.join(repr(one) for one in close)}?" if close else ""
+
+
+@contextlib.contextmanager
+def user_mistakes(*more: type[Exception]) -> Iterator[None]:
+    """Turn the errors by which the library refuses settings into `UsageError`.
+
+    Args:
+        more: further kinds of errors that mean the same here.
+    """
+    import gymnasium
+
+    from agent_gym.runs import RunFolderError
+
+    try:
+        yield
+    except UsageError:
+        raise
+    except Exception as error:
+        if not isinstance(error, (ValueError, ImportError, OSError, RunFolderError, gymnasium.error.Error, *more)):
+            raise
+        raise UsageError(str(error) or type(error).__name__) from error
+
+
+# ---------------------------------------------------------------------------------------------------- environments
+
+
+def find_env(env_id: str) -> str:
+    """Check that an environment of this id is registered.
+
+    Args:
+        env_id: "Namespace/Name-v0", or "module:Namespace/Name-v0" for one that a module of yours registers.
+
+    Returns:
+        The id.
+
+    Raises:
+        UsageError: for an unknown id or module, with the nearest ones.
+    """
+    import gymnasium
+
+    import agent_gym  # noqa: F401  # registers the ids
+
+    module, colon, name = env_id.rpartition(":")
+    if colon:
+        import importlib
+
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise UsageError(f"no module {module!r} could be imported for {env_id!r}: {error}") from error
+    if name not in gymnasium.registry:
+        from agent_gym.registration import ENVIRONMENTS
+
+        ours = [entry.id for entry in ENVIRONMENTS]
+        hint = nearest(name, ours) or nearest(name, gymnasium.registry)
+        raise UsageError(f"there is no environment {name!r}{hint or '; `agent-gym list` shows all'}")
+    return name
+
+
+def keyword_names(env_id: str) -> list[str] | None:
+    """Return the keywords that an environment's constructor takes.
+
+    Args:
+        env_id: a registered id.
+
+    Returns:
+        Their names; None where the class takes anything.
+    """
+    import gymnasium
+
+    creator: Any = gymnasium.spec(env_id).entry_point
+    if isinstance(creator, str):
+        with user_mistakes():
+            creator = gymnasium.envs.registration.load_env_creator(creator)
+    names: dict[str, None] = {}
+    classes = creator.__mro__ if inspect.isclass(creator) else (creator,)
+    for one in classes:
+        function = one.__dict__.get("__init__") if inspect.isclass(one) else one
+        if function is None:
+            continue
+        parameters = list(inspect.signature(function).parameters.values())
+        for parameter in parameters[1:] if inspect.isclass(one) else parameters:
+            if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                names[parameter.name] = None
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+            return list(names)
+    return None
+
+
+def check_env_kwargs(env_id: str, given: Mapping[str, Any], *, where: str = "--env-arg") -> None:
+    """Check the names of keywords before an environment is made of them.
+
+    Args:
+        env_id: a registered id.
+        given: the keywords.
+        where: they came from, for the message.
+
+    Raises:
+        UsageError: for an unknown one, with the nearest.
+    """
+    known = keyword_names(env_id)
+    for name in given:
+        if known is not None and name not in known:
+            hint = nearest(name, known) or f"; it knows {', '.join(known)}"
+            raise UsageError(f"{where}: {env_id} has no keyword {name!r}{hint}")
+
+
+def parse_env_args(pairs: Sequence[str]) -> dict[str, Any]:
+    """Read `name=value` pairs.
+
+    Args:
+        pairs: the value is JSON where it can be read as JSON, else text.
+
+    Returns:
+        The keywords.
+
+    Raises:
+        UsageError: for a pair without `=`, or a name given twice.
+    """
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or not name:
+            raise UsageError(f"--env-arg wants NAME=VALUE (--env-arg level=bridge), not {pair!r}")
+        if name in found:
+            raise UsageError(f"--env-arg {name} was given twice")
+        try:
+            found[name] = json.loads(text)
+        except ValueError:
+            found[name] = text
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------- models
+
+
+@dataclass
+class Player:
+    """A policy with what its environments need.
+
+    Attributes:
+        name: for the record.
+        engine: "scripted", "random" or "transformers".
+        policy: the policy.
+        tokenizer: whose ids it speaks.
+        vocab_size: rows of the model's embedding.
+        end_of_turn_ids: where the model stops, beyond what the tokenizer says.
+        arms: how it can be evaluated: name -> temperature.
+        run: the run folder that the model lies in, if it does.
+    """
+
+    name: str
+    engine: str
+    policy: Any
+    tokenizer: Any
+    vocab_size: int
+    end_of_turn_ids: tuple[int, ...] = ()
+    arms: dict[str, float | None] = field(default_factory=dict)
+    run: RunFolder | None = None
+
+    def env_factory(self, env_id: str, env_kwargs: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Any]:
+        """Return the function that makes a row's environment with this model's tokenizer.
+
+        Args:
+            env_id: of the environment.
+            env_kwargs: keywords for every environment; a row's own win.
+
+        Returns:
+            (row) -> environment.
+        """
+        from agent_gym.trainers.environments import EnvironmentMaker
+
+        return EnvironmentMaker(
+            env_id, tokenizer=self.tokenizer, vocab_size=self.vocab_size, end_of_turn_ids=self.end_of_turn_ids, env_kwargs=env_kwargs
+        )
+
+
+def load_player(
+    model: str,
+    *,
+    tokenizer: str | None = None,
+    temperature: float = 1.0,
+    seed: int = 0,
+    dtype: str = "auto",
+    device: str = "auto",
+    batch_size: int = 256,
+) -> Player:
+    """Open what `--model` names.
+
+    Args:
+        model: "expert", "random", a folder (a model's, an adapter's, or a run's), or a Hugging Face name.
+        tokenizer: folder or name; None takes the model's, or the project's own for "expert" and "random".
+        temperature: of the sampled arm.
+        seed: of the random policy.
+        dtype: "auto" (float32 on a CPU, else that of the weights) or a name of torch.
+        device: "auto" or a name of torch.
+        batch_size: most replies at once.
+
+    Returns:
+        The policy and what belongs to it.
+
+    Raises:
+        UsageError: if it cannot be opened.
+    """
+    from agent_gym.chat import load_tokenizer
+
+    if model in SCRIPTED:
+        from agent_gym.policies import RandomPolicy, ScriptedPolicy
+
+        reach_hub(tokenizer or "default", "tokenizer")
+        with user_mistakes():
+            opened = load_tokenizer(tokenizer)
+        policy: Any = ScriptedPolicy.expert() if model == "expert" else RandomPolicy(seed=seed)
+        engine = "scripted" if model == "expert" else "random"
+        return Player(model, engine, policy, opened, len(opened), arms={model: None})
+    path, run = resolve_model(model)
+    return _load_transformers(path, run, model, tokenizer, temperature, seed, dtype, device, batch_size)
+
+
+def resolve_model(model: str) -> tuple[str, RunFolder | None]:
+    """Find the folder of the weights that a name means.
+
+    Args:
+        model: a folder (a run's folder means its last weights), or a Hugging Face name.
+
+    Returns:
+        Folder or name, and the run that the folder belongs to.
+
+    Raises:
+        UsageError: for a path that is not there, or a run without weights.
+    """
+    from agent_gym.runs import RunFolder
+
+    folder = Path(model)
+    if not folder.exists():
+        looks_like_path = model.startswith((".", "/", "~")) or model.count("/") > 1 or "\\" in model
+        near = nearest(model, SCRIPTED) if "/" not in model else ""
+        if looks_like_path or near:
+            wanted = "a model's folder, a run's folder, a Hugging Face name, 'expert' or 'random'"
+            raise UsageError(f"--model {model!r}: there is no such folder{near or '.'} Wanted: {wanted}")
+        return model, None
+    run = RunFolder.containing(folder)
+    if run is not None and run.path.resolve() == folder.resolve():
+        best = run.best_model()
+        if best is None:
+            raise UsageError(f"--model {model!r}: this run has no weights yet")
+        return str(best), run
+    if not (folder / "config.json").is_file() and not (folder / "adapter_config.json").is_file():
+        raise UsageError(f"--model {model!r}: the folder has no config.json (a model) and no adapter_config.json (a LoRA adapter)")
+    return str(folder), run
+
+
+def reach_hub(name: str, what: str) -> None:
+    """Check that a Hugging Face name can be opened, before the library tries for minutes.
+
+    Args:
+        name: a folder that is there is left alone.
+        what: it is wanted for: "model" or "tokenizer".
+
+    Raises:
+        UsageError: if it is neither in the local cache nor in reach.
+    """
+    if name in ("default", "") or Path(name).exists():
+        return
+    from huggingface_hub import constants, try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    file = "config.json" if what == "model" else "tokenizer_config.json"
+    try:
+        cached = isinstance(try_to_load_from_cache(name, file), str)
+    except HFValidationError:
+        raise UsageError(f"{what} {name!r}: there is no such folder, and it is no Hugging Face name (owner/name)") from None
+    if cached or any(os.environ.get(proxy) for proxy in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
+        return
+    host = urlsplit(constants.ENDPOINT)
+    try:
+        if constants.HF_HUB_OFFLINE:
+            raise OSError("HF_HUB_OFFLINE is set")
+        socket.create_connection((host.hostname or "", host.port or 443), timeout=_HUB_TIMEOUT).close()
+    except OSError as error:
+        raise UsageError(
+            f"{what} {name!r}: there is no such folder, it is not in the local cache, and {host.hostname} cannot be reached ({error}); give a folder"
+        ) from None
+
+
+def _load_transformers(
+    path: str,
+    run: RunFolder | None,
+    name: str,
+    tokenizer: str | None,
+    temperature: float,
+    seed: int,
+    dtype: str,
+    device: str,
+    batch_size: int,
+) -> Player:
+    try:
+        with loading("torch"):
+            import torch
+            from transformers import AutoModelForCausalLM
+    except ImportError as error:
+        raise UsageError(f'a model needs torch: pip install "agentr1-gym[train]" ({error})') from error
+    from agent_gym.chat import load_tokenizer
+    from agent_gym.policies import TransformersPolicy
+
+    reach_hub(path, "model")
+    reach_hub(tokenizer or path, "tokenizer")
+
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    kind: Any = dtype
+    if dtype == "auto":
+        kind = torch.float32 if device == "cpu" else "auto"
+    elif not isinstance(getattr(torch, dtype, None), torch.dtype):
+        raise UsageError(f"--dtype {dtype!r} is no number format of torch; use auto, float32, bfloat16 or float16")
+    with user_mistakes(RuntimeError), quiet_transformers(), error_console().status(f"opening {path} ..."):
+        opened = load_tokenizer(tokenizer or path)
+        model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=kind)
+        model.to(device).eval()
+    rows = int(model.get_input_embeddings().weight.shape[0])
+    if device == "cpu" and model.num_parameters() < _TINY:
+        torch.set_num_threads(1)
+    if len(opened) > rows:
+        raise UsageError(f"the tokenizer has {len(opened)} entries, the model's embedding {rows} rows; these two do not belong together")
+    stops = getattr(model.generation_config, "eos_token_id", None)
+    ends = () if stops is None else (int(stops),) if isinstance(stops, int) else tuple(int(one) for one in stops)
+    policy = TransformersPolicy(model, tokenizer=opened, max_batch_size=batch_size, seed=seed)
+    return Player(name, "transformers", policy, opened, rows, ends, {"sampled": temperature, "greedy": 0.0}, run)
+
+
+@contextlib.contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Keep transformers' own progress bars of weights out of the output."""
+    from transformers.utils import logging
+
+    switches: Any = logging
+    was_on = switches.is_progress_bar_enabled()
+    switches.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_on:
+            switches.enable_progress_bar()
+
+
+# ---------------------------------------------------------------------------------------------------- output
+
+
+def loading(what: str) -> AbstractContextManager[Any]:
+    """Return a context that says in a terminal, and nowhere else, that something takes its time.
+
+    Args:
+        what: is being loaded.
+
+    Returns:
+        The context.
+    """
+    return error_console().status(f"loading {what} ...")
+
+
+def progress_bar(*, quiet: bool = False) -> Progress:
+    """Return a progress bar on the standard error; a terminal shows it, anything else does not.
+
+    Args:
+        quiet: show nothing.
+
+    Returns:
+        The bar, to be used in `with`.
+    """
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    screen = error_console()
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("[dim]{task.fields[note]}"),
+        console=screen,
+        disable=quiet or not screen.is_terminal,
+    )

@@ -1,0 +1,379 @@
+"""`agent-gym train --dry-run`: everything that can be found out about a run without weights, GPU or vLLM.
+
+It builds the configuration objects, so each of their refusals is applied; opens the tokenizer; makes the environment with it and resets it with
+the first and the last row of training and evaluation; plays a few episodes of the expert, where there is one, to measure tokens; and estimates
+memory. Whatever would stop the run stops the dry run, with exit status 2.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent_gym.cli.common import SCRIPTED, UsageError, reach_hub, resolve_model, user_mistakes
+from agent_gym.cli.memory import estimate, model_numbers
+from agent_gym.cli.recipe import Recipe
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["Checked", "build_args", "build_rows", "check", "dry_run", "make_maker"]
+
+_EXPERT_EPISODES = 8
+DEFAULT_TRAIN_TASKS = 10_000
+DEFAULT_EVAL_TASKS = 200
+
+
+@dataclass
+class Checked:
+    """What was found out.
+
+    Attributes:
+        recipe: what was checked.
+        args: the configuration.
+        tokenizer: opened.
+        train_rows: of the data set.
+        eval_rows: of the evaluation; empty where there is none.
+        notes: warnings of the libraries and things that only a real run can check.
+        first_prompt: tokens of the first and the last prompt, training and evaluation.
+        measured: mean tokens of an expert's episode: all, and sampled; None where there is no expert.
+    """
+
+    recipe: Recipe
+    args: Any
+    tokenizer: Any
+    train_rows: list[dict[str, Any]] = field(default_factory=list)
+    eval_rows: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    first_prompt: dict[str, tuple[int, int]] = field(default_factory=dict)
+    measured: tuple[float, float] | None = None
+    longest: int = 0
+
+
+def build_args(recipe: Recipe, output_dir: str | Path, *, elsewhere: bool, notes: list[str] | None = None, **extra: Any) -> Any:
+    """Build the AgentGRPOConfig of a recipe.
+
+    Args:
+        recipe: resolved.
+        output_dir: where the trainer writes its checkpoints.
+        elsewhere: the run will be on other hardware than this: settings that only a GPU knows are left out of the check, with a note.
+        notes: gets warnings.
+        extra: further keywords.
+
+    Returns:
+        The configuration.
+
+    Raises:
+        UsageError: for each refused setting.
+    """
+    import torch
+
+    from agent_gym.trainers.config import AgentGRPOConfig
+
+    keywords = {**recipe.trainer, "output_dir": str(output_dir), "seed": recipe.seed, **extra}
+    keywords.setdefault("report_to", "none")
+    if isinstance(keywords.get("deepspeed"), str) and not Path(keywords["deepspeed"]).is_file():
+        raise UsageError(f"trainer.deepspeed: there is no file {keywords['deepspeed']!r}")
+    if elsewhere:
+        if not torch.cuda.is_available():
+            keywords["use_cpu"] = True
+            for name in ("tf32", "deepspeed", "fsdp", "fsdp_config"):
+                if keywords.pop(name, None) and notes is not None:
+                    notes.append(f"trainer.{name} can only be checked on the GPU machine itself")
+        keywords["per_device_train_batch_size"] = int(keywords.get("per_device_train_batch_size", 8)) * recipe.gpus
+    with warnings.catch_warnings(record=True) as caught, user_mistakes(TypeError, RuntimeError, NotImplementedError, AssertionError):
+        warnings.simplefilter("always", UserWarning)
+        args = AgentGRPOConfig(**keywords)
+    if notes is not None:
+        notes += [str(one.message) for one in caught if issubclass(one.category, UserWarning)]
+    return args
+
+
+def make_maker(
+    recipe: Recipe, tokenizer: Any, args: Any, env_kwargs: Mapping[str, Any], vocab_size: int | None = None, ends: Sequence[int] = ()
+) -> Any:
+    """Return what makes the run's environments, as the trainer does.
+
+    Args:
+        recipe: resolved.
+        tokenizer: opened.
+        args: the configuration.
+        env_kwargs: of training or evaluation.
+        vocab_size: rows of the embedding; None takes the tokenizer's.
+        ends: ids at which the model stops, beyond what the tokenizer says.
+
+    Returns:
+        (row) -> environment.
+    """
+    from agent_gym.trainers.environments import EnvironmentMaker
+
+    settings: dict[str, Any] = {"max_turns": args.max_turns, "max_action_tokens": args.max_completion_length}
+    if getattr(args, "chat_template_kwargs", None):
+        settings["template_kwargs"] = args.chat_template_kwargs
+    return EnvironmentMaker(
+        recipe.env_id,
+        tokenizer=tokenizer,
+        vocab_size=vocab_size or len(tokenizer),
+        end_of_turn_ids=ends,
+        env_kwargs=env_kwargs,
+        settings=settings,
+    )
+
+
+def build_rows(recipe: Recipe, which: str, make: Callable[..., Any]) -> list[dict[str, Any]]:
+    """Return the rows of training or evaluation.
+
+    Args:
+        recipe: resolved.
+        which: "train" or "eval".
+        make: from `make_maker`.
+
+    Returns:
+        Rows as the trainer takes them; none for an evaluation that was switched off.
+
+    Raises:
+        UsageError: for a file that cannot be read, or an environment that cannot be made.
+    """
+    from agent_gym.trainers.environments import default_rows, encode_row
+
+    file = recipe.data.get(f"{which}_file")
+    if file is not None:
+        return [encode_row(row) for row in _read_rows(Path(str(file)))]
+    wanted = recipe.data.get(f"{which}_tasks")
+    wanted = (DEFAULT_TRAIN_TASKS if which == "train" else DEFAULT_EVAL_TASKS) if wanted is None else int(wanted)
+    if wanted == 0:
+        return []
+    env_kwargs = recipe.env_kwargs if which == "train" else recipe.eval_env_kwargs
+    with user_mistakes(TypeError):
+        probe = make()
+        try:
+            rows = default_rows(probe, recipe.env_id, env_kwargs, n=wanted)
+        finally:
+            probe.close()
+    if not rows:
+        raise UsageError(f"{recipe.env_id} has no tasks with {dict(env_kwargs)}")
+    return rows[:wanted]
+
+
+def _read_rows(path: Path) -> list[dict[str, Any]]:
+    if path.suffix == ".parquet":
+        try:
+            import pyarrow.parquet as parquet
+        except ImportError as error:
+            raise UsageError(f'{path}: Parquet needs pyarrow: pip install "agentr1-gym[train]" ({error})') from error
+        with user_mistakes():
+            return [dict(row) for row in parquet.read_table(path).to_pylist()]
+    rows = []
+    with user_mistakes():
+        text = path.read_text(encoding="utf-8")
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise UsageError(f"{path}, line {number}: {error}") from error
+        if not isinstance(row, dict):
+            raise UsageError(f"{path}, line {number}: a row is a JSON object, not {row!r:.80}")
+        rows.append(row)
+    if not rows:
+        raise UsageError(f"{path} has no rows")
+    return rows
+
+
+def check(recipe: Recipe, output_dir: str | Path = "run") -> Checked:
+    """Check a recipe as far as can be without weights.
+
+    Args:
+        recipe: resolved.
+        output_dir: named in the configuration; nothing is written.
+
+    Returns:
+        What was found out.
+
+    Raises:
+        UsageError: for whatever would stop the run.
+    """
+    from agent_gym.chat import load_tokenizer
+
+    notes: list[str] = []
+    if recipe.model in SCRIPTED:
+        raise UsageError(f"the model {recipe.model!r} cannot be trained; give a model's folder or a Hugging Face name")
+    resolve_model(recipe.model)
+    args = build_args(recipe, output_dir, elsewhere=True, notes=notes)
+    if recipe.lora is not None:
+        from peft import LoraConfig
+
+        with user_mistakes(TypeError):
+            LoraConfig(**recipe.lora)
+    try:
+        reach_hub(recipe.tokenizer, "tokenizer")
+        tokenizer = load_tokenizer(recipe.tokenizer)
+    except (ValueError, UsageError) as error:
+        raise UsageError(
+            f"{str(error).rstrip('.')}. For a dry run another folder with the same tokenizer will do: --set tokenizer=FOLDER"
+        ) from error
+    found = Checked(recipe, args, tokenizer, notes=notes)
+    for which, env_kwargs in (("train", recipe.env_kwargs), ("eval", recipe.eval_env_kwargs)):
+        make = make_maker(recipe, tokenizer, args, env_kwargs)
+        rows = build_rows(recipe, which, make)
+        if rows:
+            found.first_prompt[which] = _reset_ends(recipe, make, rows)
+        if which == "train":
+            found.train_rows = rows
+            found.measured, found.longest = _measure(recipe, make, rows)
+        else:
+            found.eval_rows = rows
+    dtype = str((args.model_init_kwargs or {}).get("dtype", "float32")) if not isinstance(args.model_init_kwargs, str) else ""
+    if recipe.lora is None and dtype in ("bfloat16", "float16") and args.learning_rate < 1e-4:
+        notes.append(
+            f"model_init_kwargs.dtype {dtype} with learning_rate {args.learning_rate:g}: such small steps are rounded away in weights of 16 bits; "
+            "load float32 (bf16: true still computes in bfloat16), or train a lora"
+        )
+    if args.use_vllm:
+        notes.append("use_vllm: known and checked, but a real run with vLLM comes with a later version and is refused until then")
+    return found
+
+
+def _reset_ends(recipe: Recipe, make: Callable[..., Any], rows: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+    """Reset with the first and the last row; the lengths of their prompts."""
+    from agent_gym.trainers.environments import read_row
+
+    lengths = []
+    for number in dict.fromkeys((0, len(rows) - 1)):
+        try:
+            with user_mistakes(TypeError, KeyError, RuntimeError):
+                row = read_row(rows[number], recipe.env_id)
+                env = make(row)
+                try:
+                    _, info = env.reset(seed=row["seed"], options=row["options"] or None)
+                    lengths.append(int(info.get("observation_length", 0)))
+                finally:
+                    env.close()
+        except UsageError as error:
+            raise UsageError(f"row {number} of {len(rows)}: {error}") from error
+    return lengths[0], lengths[-1]
+
+
+def _measure(recipe: Recipe, make: Callable[..., Any], rows: Sequence[Mapping[str, Any]]) -> tuple[tuple[float, float] | None, int]:
+    """Tokens of the expert's episodes, all and sampled, and the longest possible one."""
+    from agent_gym.flows import run_rows
+    from agent_gym.policies import ScriptedPolicy
+    from agent_gym.report.transcript import contexts_of
+    from agent_gym.trainers.environments import read_row
+
+    env = make(read_row(rows[0], recipe.env_id))
+    try:
+        longest = int(env.observation_space.shape[0])
+        row = read_row(rows[0], recipe.env_id)
+        env.reset(seed=row["seed"], options=row["options"] or None)
+        ask = getattr(env.unwrapped, "expert", None)
+        has_expert = ask is not None and ask() is not None
+    finally:
+        env.close()
+    if not has_expert:
+        return None, longest
+    chosen = [read_row(row, recipe.env_id) for row in rows[:_EXPERT_EPISODES]]
+    result = run_rows(chosen, ScriptedPolicy.expert(), env_factory=make, max_concurrency=4)
+    every = [sum(context.length for context in contexts_of(episode)) for episode in result.trajectories]
+    sampled = [sum(len(step.action_ids) for step in episode.steps) for episode in result.trajectories]
+    return (sum(every) / len(every), sum(sampled) / len(sampled)), longest
+
+
+def dry_run(recipe: Recipe, screen: Console) -> None:
+    """Check a recipe and print what was found.
+
+    Args:
+        recipe: resolved.
+        screen: to print on.
+
+    Raises:
+        UsageError: for whatever would stop the run.
+    """
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    found = check(recipe)
+    args = found.args
+    per_update = args.per_device_train_batch_size * args.gradient_accumulation_steps
+    episodes = args.per_device_train_batch_size * args.steps_per_generation
+    table = Table(box=SIMPLE_HEAD, show_header=False, title=Text(f"dry run: {recipe.env_id}, {recipe.model}"), title_justify="left")
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+
+    def line(name: str, value: str) -> None:
+        table.add_row(name, Text(value))
+
+    line("tokenizer", f"{recipe.tokenizer}: {len(found.tokenizer):,} entries")
+    for which, rows in (("train", found.train_rows), ("eval", found.eval_rows)):
+        if rows:
+            first, last = found.first_prompt[which]
+            line(f"{which} rows", f"{len(rows):,}; the first prompt has {first:,} tokens, the last {last:,}")
+        else:
+            line(f"{which} rows", "none")
+    groups = episodes // args.num_generations
+    line(
+        "episodes per generation",
+        f"{episodes:,}: {groups:,} tasks x {args.num_generations}, on {recipe.gpus} GPU{'s' if recipe.gpus > 1 else ''}",
+    )
+    line("episodes per update", f"{per_update:,}" + (f"; {episodes // per_update} updates per generation" if per_update < episodes else ""))
+    if found.measured is not None:
+        every, sampled = found.measured
+        line(
+            "tokens per episode",
+            f"{every:,.0f}, of which {sampled:,.0f} sampled (mean of the expert's on the first {min(_EXPERT_EPISODES, len(found.train_rows))} rows)",
+        )
+        line("tokens per update", f"{every * per_update:,.0f}, of which {sampled * per_update:,.0f} trained (by that mean)")
+    line("tokens per episode, most", f"{found.longest:,} in a context, {args.max_completion_length:,} per reply")
+    screen.print(table)
+    _print_memory(found, screen)
+    for note in found.notes:
+        screen.print(Text(f"note: {note}", style="yellow"), soft_wrap=True)
+    screen.print("dry run passed", style="green")
+
+
+def _print_memory(found: Checked, screen: Console) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    recipe, args = found.recipe, found.args
+    numbers = model_numbers(recipe.model, recipe.lora, recipe.parameters, len(found.tokenizer))
+    if numbers is None:
+        screen.print(Text("memory: unknown; no config.json at hand, and the recipe states no `parameters`", style="yellow"))
+        return
+    init = args.model_init_kwargs if isinstance(args.model_init_kwargs, dict) else {}
+    per_device = args.per_device_train_batch_size // recipe.gpus
+    context = int(found.measured[0]) if found.measured is not None else found.longest
+    tokens = args.max_tokens_per_microbatch or per_device * min(found.longest + args.max_completion_length, 2 * context)
+    checkpointing = recipe.trainer.get("gradient_checkpointing", recipe.trainer.get("activation_checkpointing"))
+    lines = estimate(
+        numbers,
+        dtype=str(init.get("dtype", init.get("torch_dtype", "float32"))),
+        sharding=recipe.sharding,
+        gpus=recipe.gpus,
+        tokens=tokens,
+        checkpointing=True if checkpointing is None else bool(checkpointing),
+        reference_model=bool(args.beta) and recipe.lora is None,
+        vllm_share=args.vllm_gpu_memory_utilization if args.use_vllm and args.vllm_mode == "colocate" else (0.0 if args.use_vllm else None),
+        gpu_memory_gb=recipe.gpu_memory_gb or (0.0 if args.use_vllm and args.vllm_mode != "colocate" else None),
+        context_tokens=context,
+        episodes=min(128, per_device * args.steps_per_generation),
+    )
+    table = Table(box=SIMPLE_HEAD, header_style="bold", title=Text(f"memory per GPU, estimated ({numbers.source})"), title_justify="left")
+    table.add_column("")
+    table.add_column("GiB", justify="right")
+    table.add_column("rests on", style="dim")
+    for name, value, why in lines:
+        table.add_row(name, f"{value:.1f}", Text(why), style="bold" if name == "sum" else None)
+    screen.print(table)
+    total = lines[-1][1]
+    if recipe.gpu_memory_gb is not None and total > recipe.gpu_memory_gb:
+        found.notes.append(
+            f"the estimate of {total:.0f} GiB is above the stated {recipe.gpu_memory_gb:g} of a GPU; shard over more, lower max_tokens_per_microbatch, or use lora"
+        )

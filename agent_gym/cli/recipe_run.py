@@ -1,0 +1,204 @@
+"""The run of a recipe: evaluate, train by GRPO, evaluate again, with everything in one run folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from agent_gym.cli.common import user_mistakes
+from agent_gym.cli.display import TrainDisplay
+from agent_gym.cli.dry_run import build_args, build_rows, make_maker
+from agent_gym.cli.recipe import Recipe
+from agent_gym.evaluation import Evaluation, evaluate
+from agent_gym.policies import TransformersPolicy
+from agent_gym.runs import RunFolder
+from agent_gym.trainers.environments import read_row
+from agent_gym.trainers.grpo import AgentGRPOTrainer
+from agent_gym.trainers.run_callback import RunCallback
+from agent_gym.trajectory import Trajectory
+
+__all__ = ["train_recipe"]
+
+Interrupt = Callable[[Callable[[], None], Callable[[str], None]], AbstractContextManager[None]]
+_KEPT_EPISODES = 20  # of each evaluation, for the report
+
+
+def train_recipe(recipe: Recipe, folder: Path, display: TrainDisplay, *, resume: bool, interrupt: Interrupt) -> RunFolder | None:
+    """Train a model of yours.
+
+    Args:
+        recipe: resolved.
+        folder: of the run.
+        display: shows how it goes.
+        resume: go on with the run in the folder.
+        interrupt: context in which a first Ctrl-C asks for an end.
+
+    Returns:
+        The run; None where it was interrupted and can go on.
+
+    Raises:
+        UsageError: for settings that cannot work.
+    """
+    began = time.monotonic()
+    notes: list[str] = []
+    args = build_args(recipe, folder / "checkpoints", elsewhere=False, notes=notes, disable_tqdm=True, log_level="error")
+    for note in notes:
+        display.say(f"note: {note}", "yellow")
+    with user_mistakes(TypeError, RuntimeError):
+        trainer = _trainer(recipe, args)
+    run = _open(recipe, folder, resume)
+    callback = RunCallback(
+        run,
+        lambda step, total, values: display("train", step, total, values),
+        updates_per_generation=max(1, args.steps_per_generation * args.num_iterations // args.gradient_accumulation_steps),
+    )
+    trainer.add_callback(callback)
+    alone = trainer.accelerator.num_processes == 1
+    rows = _eval_rows(recipe, trainer) if alone else []
+    checkpoint = run.latest_checkpoint() if resume else None
+    if rows and checkpoint is None and not (run.path / "evaluation.before.json").is_file():
+        _measure("before", recipe, trainer, rows, run, display)
+    if checkpoint is not None:
+        step = int(checkpoint.name.removeprefix("checkpoint-"))
+        run.mark_resumed(step)
+        display.say(f"going on from update {step}", "dim")
+    with interrupt(callback.request_stop, lambda text: display.say(text, "yellow")):
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint is not None else None)
+    if callback.stopped:
+        return None
+    final = run.checkpoints / "final"
+    trainer.save_model(str(final))
+    if trainer.accelerator.is_main_process:
+        trainer.make_env.tokenizer.save_pretrained(str(final))
+    after = _measure("final", recipe, trainer, rows, run, display) if rows else None
+    if trainer.accelerator.is_main_process:
+        _summarize(recipe, run, after, trainer.state.global_step, time.monotonic() - began)
+    return run
+
+
+def _trainer(recipe: Recipe, args: Any) -> AgentGRPOTrainer:
+    more: dict[str, Any] = {}
+    if recipe.lora is not None:
+        from peft import LoraConfig
+
+        more["peft_config"] = LoraConfig(**recipe.lora)
+    evaluates = str(getattr(args.eval_strategy, "value", args.eval_strategy)) != "no"
+    train_rows = _file_rows(recipe, "train")
+    return AgentGRPOTrainer(
+        recipe.model,
+        args,
+        env=recipe.env_id,
+        env_kwargs=recipe.env_kwargs,
+        train_dataset=train_rows,
+        eval_dataset=_rows(recipe, "eval") if evaluates else None,
+        processing_class=recipe.tokenizer,
+        flow=recipe.flow,
+        **more,
+    )
+
+
+def _file_rows(recipe: Recipe, which: str) -> list[dict[str, Any]] | None:
+    """Rows of a file, or of a stated number of tasks; None leaves them to the trainer."""
+    if recipe.data.get(f"{which}_file") is None and recipe.data.get(f"{which}_tasks") is None:
+        return None
+    return _rows(recipe, which)
+
+
+def _rows(recipe: Recipe, which: str) -> list[dict[str, Any]]:
+    from agent_gym.chat import load_tokenizer
+    from agent_gym.trainers.environments import EnvironmentMaker
+
+    tokenizer = load_tokenizer(recipe.tokenizer)
+    kwargs = recipe.env_kwargs if which == "train" else recipe.eval_env_kwargs
+    return build_rows(recipe, which, EnvironmentMaker(recipe.env_id, tokenizer=tokenizer, vocab_size=len(tokenizer), env_kwargs=kwargs))
+
+
+def _eval_rows(recipe: Recipe, trainer: AgentGRPOTrainer) -> list[dict[str, Any]]:
+    """The rows of the evaluations before and after, as `evaluate` takes them."""
+    rows = [read_row(row, recipe.env_id) for row in _rows(recipe, "eval")] if recipe.data.get("eval_tasks") != 0 else []
+    return [{**row, "group_id": f"task-{number}"} for number, row in enumerate(rows)]
+
+
+def _open(recipe: Recipe, folder: Path, resume: bool) -> RunFolder:
+    config = {
+        "kind": "recipe",
+        "env_id": recipe.env_id,
+        "env_kwargs": recipe.env_kwargs,
+        "evaluation": {
+            "env_kwargs": recipe.eval_env_kwargs,
+            "tasks": recipe.data.get("eval_tasks"),
+            "max_tokens": recipe.trainer.get("max_completion_length"),
+        },
+        "model": recipe.model,
+        "seed": recipe.seed,
+        "recipe": {**recipe.source, "trainer": recipe.trainer, "data": recipe.data, "model": recipe.model, "seed": recipe.seed},
+    }
+    with user_mistakes():
+        return RunFolder.create(folder, config, resume=resume)
+
+
+def _measure(
+    name: str, recipe: Recipe, trainer: AgentGRPOTrainer, rows: Sequence[Mapping[str, Any]], run: RunFolder, display: TrainDisplay
+) -> Evaluation:
+    """Evaluate the model as it stands, sampled and greedy; save figures and some episodes."""
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    made = trainer.make_env
+    embedding = int(model.get_input_embeddings().weight.shape[0])
+    stops = model.generation_config.eos_token_id
+    ends = () if stops is None else (int(stops),) if isinstance(stops, int) else tuple(int(one) for one in stops)
+    done = 0
+
+    def finished(_arm: str, episodes: Sequence[Trajectory]) -> None:
+        nonlocal done
+        done += 1
+        display(f"eval {name}", done, 2 * len(rows), {})
+
+    was_training = model.training
+    model.eval()
+    try:
+        evaluation, played = evaluate(
+            recipe.env_id,
+            TransformersPolicy(model, tokenizer=made.tokenizer, seed=recipe.seed),
+            env_kwargs=recipe.eval_env_kwargs,
+            rows=rows,
+            arms={"sampled": float(trainer.args.temperature), "greedy": 0.0},
+            max_tokens=trainer.args.max_completion_length,
+            seed=recipe.seed,
+            flow=recipe.flow or "agent_env_loop",
+            env_factory=make_maker(recipe, made.tokenizer, trainer.args, recipe.eval_env_kwargs, embedding, ends),
+            model=recipe.model,
+            engine="transformers",
+            on_episode=finished,
+        )
+    finally:
+        model.train(was_training)
+    evaluation.save(run.path / f"evaluation.{name}.json")
+    run.log("eval", trainer.state.global_step, evaluation.scores())
+    run.save_trajectories("warm_start" if name == "before" else name, played["greedy"][:_KEPT_EPISODES])
+    display.say(f"{name:<7} " + "  ".join(f"{arm} {value:.3f}" for arm, value in evaluation.scores().items()) + f"   on {len(rows)} tasks")
+    return evaluation
+
+
+def _summarize(recipe: Recipe, run: RunFolder, after: Evaluation | None, updates: int, seconds: float) -> None:
+    import json
+
+    before = None
+    path = run.path / "evaluation.before.json"
+    if path.is_file():
+        arms = json.loads(path.read_text(encoding="utf-8"))["arms"]
+        before = {name: arm["estimates"]["success"]["mean"] for name, arm in arms.items()}
+    nothing: dict[str, Any] = {"sampled": None, "greedy": None}
+    tasks = next(iter(after.arms.values())).tasks if after is not None else 0
+    run.write_summary(
+        warm_start=before if before is not None else nothing,
+        final=after.scores() if after is not None else nothing,
+        tasks=tasks,
+        seed=recipe.seed,
+        updates=updates,
+        seconds=round(seconds, 1),
+        model=recipe.model,
+        env_id=recipe.env_id,
+    )

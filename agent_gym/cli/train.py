@@ -1,0 +1,278 @@
+"""`agent-gym train`: the embedded run, or GRPO on a model of yours by a recipe.
+
+Both write the same run folder (see `agent_gym.runs`). The first Ctrl-C lets the update in hand finish, saves and ends; the second ends at once. Either way
+the folder goes on with --resume.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from agent_gym.cli.common import (
+    SCRIPTED,
+    Failed,
+    Interrupted,
+    UsageError,
+    console,
+    find_env,
+    loading,
+    parse_env_args,
+    reach_hub,
+    resolve_model,
+    user_mistakes,
+)
+from agent_gym.cli.display import TrainDisplay
+from agent_gym.cli.recipe import Recipe, apply_overrides, check_fields, read_yaml, resolve
+from agent_gym.runs import RunFolder
+
+__all__ = ["run"]
+
+EMBEDDED_ENV = "AgentR1/HotpotQA-v0"
+_SMOKE_UPDATES = 2
+_SMOKE_TASKS = 4
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train.
+
+    Args:
+        args: see `parser.py`.
+
+    Returns:
+        0.
+    """
+    earlier = _earlier_run(args)
+    if earlier is not None:
+        content = earlier.config.get("recipe")
+        if content is not None:
+            return _recipe_run(args, resolve(content), earlier.path)
+        return _embedded_run(args, earlier.path)
+    if args.model is None and args.config is None:
+        return _embedded_run(args, None)
+    content = read_yaml(args.config) if args.config is not None else {}
+    if args.env is not None:
+        content["env"] = args.env
+    if args.model is not None:
+        content["model"] = args.model
+    if args.seed is not None:
+        content["seed"] = args.seed
+    content = apply_overrides(content, args.overrides)
+    keywords = parse_env_args(args.env_arg)
+    if keywords:
+        content["env_kwargs"] = {**(content.get("env_kwargs") or {}), **keywords}
+    recipe = resolve(content)
+    if args.dry_run:
+        from agent_gym.cli.dry_run import dry_run
+
+        dry_run(recipe, console())
+        return 0
+    return _recipe_run(args, _smoke(recipe) if args.smoke else recipe, None)
+
+
+def _earlier_run(args: argparse.Namespace) -> RunFolder | None:
+    """The run to go on with, for --resume."""
+    if not args.resume:
+        return None
+    if args.output_dir is None:
+        raise UsageError("--resume: which run? give its folder with --output-dir")
+    earlier = RunFolder(args.output_dir)
+    if not earlier.exists:
+        raise UsageError(f"--resume: {args.output_dir} holds no run; leave --resume out to begin one")
+    changed = [name for name in ("env", "model", "config", "overrides", "env_arg", "seed") if getattr(args, name) not in (None, [])]
+    if changed:
+        names = ", ".join({"env": "ENV", "overrides": "--set", "env_arg": "--env-arg"}.get(name, f"--{name}") for name in changed)
+        raise UsageError(f"--resume goes on with the settings of the run; leave out {names}, or begin another run in another --output-dir")
+    return earlier
+
+
+def _free_folder(args: argparse.Namespace, *words: str) -> Path:
+    if args.output_dir is not None:
+        folder = Path(args.output_dir)
+        if RunFolder(folder).exists:
+            raise UsageError(f"{folder} already holds a run; go on with it (--resume), or choose another --output-dir")
+        return folder
+    name = "-".join(re.sub(r"[^A-Za-z0-9._]+", "-", word).strip("-") for word in words if word)
+    folder = Path("runs") / name
+    number = 2
+    while RunFolder(folder).exists:
+        folder = Path("runs") / f"{name}-{number}"
+        number += 1
+    return folder
+
+
+@contextlib.contextmanager
+def _gentle_interrupt(request_stop: Callable[[], None], say: Callable[[str], None]) -> Iterator[None]:
+    """The first Ctrl-C asks for an end at the next good place; the second is an ordinary one."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def first(_number: int, _frame: Any) -> None:
+        signal.signal(signal.SIGINT, before)
+        say("finishing this update, then saving; Ctrl-C again stops at once")
+        request_stop()
+
+    before = signal.signal(signal.SIGINT, first)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _go_on(folder: Path) -> str:
+    return f"go on with: agent-gym train --output-dir {folder} --resume"
+
+
+def _expected_failures() -> list[type[Exception]]:
+    """The ends of a run that are nobody's bug: nothing to learn from, a world that breaks, a full disk, a warm start that does not take."""
+    from agent_gym.flows import TooManyFaults
+    from agent_gym.runs import RunFolderError
+    from agent_gym.trainers.grpo import NoLearningSignalError
+    from agent_gym.trainers.warm_start import WarmStartFailed
+
+    return [TooManyFaults, RunFolderError, NoLearningSignalError, WarmStartFailed]
+
+
+# ---------------------------------------------------------------------------------------------------- the embedded run
+
+
+def _embedded_run(args: argparse.Namespace, earlier: Path | None) -> int:
+    if args.env is not None and find_env(args.env) != EMBEDDED_ENV:
+        raise UsageError(f"the embedded run trains on {EMBEDDED_ENV} alone; for {args.env} give a model: --model M")
+    if args.env_arg:
+        raise UsageError(
+            "--env-arg: the embedded run has settings of its own (--set KEY=VALUE); for other environments give a model: --model M"
+        )
+    with user_mistakes(), loading("torch and TRL"):
+        from agent_gym.trainers.embedded import EmbeddedConfig, run_embedded
+    overrides = apply_overrides({}, args.overrides)
+    with user_mistakes(TypeError):
+        config = EmbeddedConfig(**check_fields("--set", overrides, EmbeddedConfig))
+    seed = args.seed or 0
+    if earlier is not None:
+        seed = int(RunFolder(earlier).config.get("seed", 0))
+    if args.dry_run:
+        return _embedded_dry_run(config, seed)
+    folder = earlier or _free_folder(args, "hotpotqa", "embedded", "smoke" if args.smoke else "", f"seed{seed}")
+    with TrainDisplay() as display:
+        display.say(f"run folder: {folder}", "dim")
+        try:
+            with user_mistakes():
+                done = run_embedded(
+                    config,
+                    output_dir=folder,
+                    seed=seed,
+                    smoke=args.smoke,
+                    progress=display,
+                    resume=earlier is not None,
+                    interrupt=lambda request_stop: _gentle_interrupt(request_stop, lambda text: display.say(text, "yellow")),
+                )
+        except KeyboardInterrupt:
+            raise Interrupted(f"stopped; {_go_on(folder)}") from None
+        except tuple(_expected_failures()) as error:
+            raise Failed(f"{error}\nThe run folder {folder} is whole; {_go_on(folder)}") from error
+    if done is None:
+        raise Interrupted(f"stopped and saved; {_go_on(folder)}")
+    _finish(done)
+    return 0
+
+
+def _embedded_dry_run(config: Any, seed: int) -> int:
+    """Show the settings, and make and reset the environment of the run."""
+    import gymnasium
+
+    import agent_gym  # noqa: F401  # registers the ids
+    from agent_gym.trainers.warm_start import WARM_START_ENV, WARM_START_ENV_KWARGS
+
+    screen = console()
+    for name, value in dataclasses.asdict(config).items():
+        screen.print(f"  {name} = {value!r}", markup=False, highlight=False, soft_wrap=True)
+    with user_mistakes(TypeError):
+        env = gymnasium.make(WARM_START_ENV, **WARM_START_ENV_KWARGS)
+        try:
+            _, info = env.reset(seed=seed)
+        finally:
+            env.close()
+    episodes = config.tasks_per_update * config.num_generations
+    screen.print(f"{episodes} episodes per update; the first prompt has {info['observation_length']} tokens", highlight=False)
+    screen.print("dry run passed", style="green")
+    return 0
+
+
+def _finish(run_folder: RunFolder) -> None:
+    """Write the report, and print what came out."""
+    from agent_gym.report import write_report
+
+    with user_mistakes():
+        report = write_report(run_folder)
+    screen = console()
+    summary = run_folder.summary or {}
+    for name, words in (("warm_start", "before RL"), ("final", "after RL")):
+        scores = summary.get(name) or {}
+        if any(value is not None for value in scores.values()):
+            shown = "  ".join(f"{arm} {value:.3f}" for arm, value in scores.items() if isinstance(value, (int, float)))
+            screen.print(f"{words:<10} {shown}   on {summary.get('tasks')} held-out tasks", highlight=False)
+    screen.print(f"report: {report}", markup=False, highlight=False, soft_wrap=True)
+
+
+# ---------------------------------------------------------------------------------------------------- a model of yours
+
+
+def _smoke(recipe: Recipe) -> Recipe:
+    """Two small updates of the same run."""
+    group = int(recipe.trainer.get("num_generations", 8))
+    trainer = {
+        **recipe.trainer,
+        "max_steps": _SMOKE_UPDATES,
+        "num_generations": min(group, 2),
+        "per_device_train_batch_size": min(group, 2),
+        "gradient_accumulation_steps": 1,
+        "save_strategy": "no",
+        "eval_strategy": "no",
+    }
+    for name in ("steps_per_generation", "generation_batch_size", "num_train_epochs"):
+        trainer.pop(name, None)
+    data = {**recipe.data, "eval_tasks": min(_SMOKE_TASKS, int(recipe.data.get("eval_tasks", _SMOKE_TASKS)))}
+    return dataclasses.replace(recipe, trainer=trainer, data=data)
+
+
+def _recipe_run(args: argparse.Namespace, recipe: Recipe, earlier: Path | None) -> int:
+    with user_mistakes(), loading("torch and TRL"):
+        from agent_gym.cli.recipe_run import train_recipe
+    if recipe.trainer.get("use_vllm"):
+        raise UsageError(
+            "use_vllm: true: a run with vLLM comes with a later version. Everything else in the recipe can be checked with --dry-run; to train with "
+            "replies sampled by the model itself, --set trainer.use_vllm=false"
+        )
+    if recipe.model in SCRIPTED:
+        raise UsageError(f"the model {recipe.model!r} cannot be trained; give a model's folder or a Hugging Face name")
+    path, _ = resolve_model(recipe.model)
+    reach_hub(path, "model")
+    reach_hub(recipe.tokenizer, "tokenizer")
+    folder = earlier or (
+        Path(recipe.output_dir)
+        if recipe.output_dir and args.output_dir is None
+        else _free_folder(args, recipe.env_id.split("/")[-1], Path(recipe.model).name, f"seed{recipe.seed}")
+    )
+    with TrainDisplay() as display:
+        display.say(f"run folder: {folder}", "dim")
+        try:
+            run_folder = train_recipe(
+                dataclasses.replace(recipe, model=path), folder, display, resume=earlier is not None, interrupt=_gentle_interrupt
+            )
+        except KeyboardInterrupt:
+            raise Interrupted(f"stopped; {_go_on(folder)}") from None
+        except tuple(_expected_failures()) as error:
+            raise Failed(f"{error}\nThe run folder {folder} is whole; {_go_on(folder)}") from error
+    if run_folder is None:
+        raise Interrupted(f"stopped and saved; {_go_on(folder)}")
+    _finish(run_folder)
+    return 0

@@ -1,0 +1,609 @@
+"""Evaluation: N tasks by k samples, with intervals, and everything one needs to repeat it.
+
+`evaluate` plays the episodes through `agent_gym.flows.run_rows`; `summarize` turns episodes into figures and knows nothing of how they were
+played. What stands behind the figures:
+
+* The *task* is the unit. Samples of one task are not independent, so intervals of means are percentile bootstraps over tasks. Success with one
+  sample per task is a binomial count and gets Wilson's score interval, as does a bootstrap without any variance, whose interval
+  would have no width.
+* *Sampled* and *greedy* success are two quantities. They stand in arms of their own, never in one column and never averaged.
+* A *fault* (the world broke) is no failure: such episodes are counted apart and left out of every mean.
+* pass@k is the unbiased estimate of Chen et al. (arXiv 2107.03374): at least one of k samples succeeds; pass^k (tau-bench, arXiv 2406.12045):
+  all k do.
+* The same episodes give the same bytes: one generator of our own, seeded, and no clock in the output.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agent_gym.trajectory import StopReason, Trajectory
+
+if TYPE_CHECKING:
+    import gymnasium
+    from rich.table import Table
+
+    from agent_gym.flows import AgentFlowBase
+    from agent_gym.policies import Policy
+
+__all__ = [
+    "MODEL_ARMS",
+    "Arm",
+    "Estimate",
+    "Evaluation",
+    "Played",
+    "bootstrap_intervals",
+    "evaluate",
+    "pass_all_k",
+    "pass_at_k",
+    "summarize",
+    "task_rows",
+    "wilson_interval",
+]
+
+MODEL_ARMS: Mapping[str, float | None] = MappingProxyType({"sampled": 1.0, "greedy": 0.0})
+"""The arms of a model: name and temperature."""
+
+SCHEMA = "agent-gym.evaluation/1"
+CONFIDENCE = 0.95
+RESAMPLES = 2000
+_Z = 1.959963984540054  # the 97.5 % point of the normal distribution, for CONFIDENCE
+_CELLS = 2_000_000  # numbers held at once by the bootstrap
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean with its 95 % interval.
+
+    Attributes:
+        mean: over tasks, each task being the mean of its samples.
+        low: lower end of the interval.
+        high: upper end.
+        method: "bootstrap" (percentile, over tasks) or "wilson".
+        tasks: how many tasks it rests on.
+    """
+
+    mean: float
+    low: float
+    high: float
+    method: str
+    tasks: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One way of decoding, over all tasks.
+
+    Attributes:
+        name: "sampled", "greedy", or the name of a policy without a model.
+        temperature: of the sampling; 0 is greedy, None where it has no meaning.
+        samples: episodes asked for per task.
+        tasks: tasks asked for.
+        episodes: episodes that count.
+        faults: episodes that were dropped because the world broke, after retries.
+        tasks_without_result: tasks all of whose episodes were dropped.
+        estimates: "success", "reward", "reward/NAME" for the parts where there are several, and the environment's metrics.
+        pass_at: k -> share of tasks that at least one of k samples solves.
+        pass_all: k -> share of tasks that all of k samples solve.
+        turns: mean number of steps of an episode.
+        action_tokens: mean number of sampled tokens of an episode.
+        context_tokens: mean length of the longest prompt with its action, tokens.
+        invalid_actions: share of actions that the environment called invalid.
+        cut_off_actions: share of actions that ended for their length.
+        stop_reasons: why episodes ended, as counts.
+        per_task: seed or index, task id, successes and rewards of each task, in order.
+    """
+
+    name: str
+    temperature: float | None
+    samples: int
+    tasks: int
+    episodes: int
+    faults: int
+    tasks_without_result: int
+    estimates: Mapping[str, Estimate]
+    pass_at: Mapping[int, float]
+    pass_all: Mapping[int, float]
+    turns: float
+    action_tokens: float
+    context_tokens: float
+    invalid_actions: float
+    cut_off_actions: float
+    stop_reasons: Mapping[str, int]
+    per_task: Sequence[Mapping[str, Any]] = field(repr=False, default=())
+
+    @property
+    def success(self) -> Estimate:
+        """Success, 0 to 1."""
+        return self.estimates["success"]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The result of an evaluation.
+
+    Attributes:
+        env_id: of the environment.
+        arms: by name.
+        settings: env_kwargs, split, seed, data source, level, engine, model, tokenizer fingerprint, versions.
+    """
+
+    env_id: str
+    arms: Mapping[str, Arm]
+    settings: Mapping[str, Any]
+
+    def scores(self) -> dict[str, float]:
+        """Return the success of each arm, as summary.json wants it."""
+        return {name: arm.success.mean for name, arm in self.arms.items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        from agent_gym.runs import to_plain
+
+        plain = to_plain(
+            {
+                "schema": SCHEMA,
+                "env_id": self.env_id,
+                **self.settings,
+                "confidence": CONFIDENCE,
+                "resamples": RESAMPLES,
+                "arms": {name: asdict(arm) for name, arm in self.arms.items()},
+            }
+        )
+        return dict(plain)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the JSON.
+
+        Args:
+            path: of the file.
+
+        Returns:
+            The path.
+        """
+        from agent_gym.runs import atomic_write
+
+        return atomic_write(path, json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+    def table(self) -> Table:
+        """Return the figures as a rich table, one column per arm."""
+        from rich.box import SIMPLE_HEAD
+        from rich.markup import escape
+        from rich.table import Table
+        from rich.text import Text
+
+        title = f"{self.env_id}  {self.settings.get('split', '')}  {self.settings.get('model', '')}"
+        table = Table(title=Text(title.strip()), title_justify="left", header_style="bold", box=SIMPLE_HEAD)
+        table.add_column("")
+        for arm in self.arms.values():
+            table.add_column(escape(_column_title(arm)), justify="right")
+        arms = list(self.arms.values())
+        for name in dict.fromkeys(name for arm in arms for name in arm.estimates):
+            cells = [_cell(arm.estimates.get(name)) for arm in arms]
+            table.add_row(escape(name), *cells, style="bold" if name == "success" else "", end_section=name == list(arms[0].estimates)[-1])
+        for label, field_name in (("pass@", "pass_at"), ("pass^", "pass_all")):
+            figures = [getattr(arm, field_name) for arm in arms]
+            for k in sorted({k for one in figures for k in one if k > 1}):
+                table.add_row(f"{label}{k}", *(f"{one[k]:.3f}" if k in one else "" for one in figures))
+        table.add_section()
+        for label, show in _ROWS:
+            table.add_row(label, *(show(arm) for arm in arms))
+        for reason in sorted({reason for arm in arms for reason in arm.stop_reasons}):
+            table.add_row(f"ended by {escape(reason)}", *(str(arm.stop_reasons.get(reason, 0)) for arm in arms), style="dim")
+        return table
+
+
+_ROWS: tuple[tuple[str, Callable[[Arm], str]], ...] = (
+    ("tasks", lambda arm: str(arm.tasks)),
+    ("episodes that count", lambda arm: str(arm.episodes)),
+    ("faults (left out)", lambda arm: str(arm.faults)),
+    ("turns", lambda arm: f"{arm.turns:.2f}"),
+    ("action tokens", lambda arm: f"{arm.action_tokens:.1f}"),
+    ("longest context, tokens", lambda arm: f"{arm.context_tokens:.0f}"),
+    ("invalid actions", lambda arm: f"{arm.invalid_actions:.3f}"),
+    ("actions cut off", lambda arm: f"{arm.cut_off_actions:.3f}"),
+)
+
+
+def _column_title(arm: Arm) -> str:
+    if arm.temperature is None:
+        return arm.name
+    return f"{arm.name} (T={arm.temperature:g}{f', {arm.samples} samples' if arm.samples > 1 else ''})"
+
+
+def _cell(estimate: Estimate | None) -> str:
+    if estimate is None or math.isnan(estimate.mean):
+        return "-"
+    return f"{estimate.mean:.3f}  {estimate.low:.3f} to {estimate.high:.3f}"
+
+
+# ---------------------------------------------------------------------------------------------------- statistics
+
+
+def wilson_interval(successes: float, trials: int) -> tuple[float, float]:
+    """Return Wilson's 95 % score interval of a proportion (Wilson 1927), never outside [0, 1] and never without width.
+
+    Args:
+        successes: 0 to `trials`.
+        trials: at least 1.
+
+    Returns:
+        Lower and upper end.
+
+    Raises:
+        ValueError: if the counts are impossible.
+    """
+    if trials < 1 or not 0 <= successes <= trials:
+        raise ValueError(f"a proportion needs 0 <= successes <= trials and trials >= 1, not {successes} of {trials}")
+    share, z2 = successes / trials, _Z * _Z
+    middle = (share + z2 / (2 * trials)) / (1 + z2 / trials)
+    half = _Z / (1 + z2 / trials) * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials * trials))
+    low = 0.0 if successes == 0 else max(0.0, middle - half)
+    return low, 1.0 if successes == trials else min(1.0, middle + half)
+
+
+def bootstrap_intervals(
+    values: NDArray[np.float64], seed: int, resamples: int = RESAMPLES
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return percentile bootstrap 95 % intervals of column means, resampling rows.
+
+    Args:
+        values: shape (tasks, quantities), finite.
+        seed: of the generator; nothing global is touched.
+        resamples: how many.
+
+    Returns:
+        Lower and upper ends, shape (quantities,) each.
+    """
+    rng = np.random.default_rng([0xB0075, int(seed) & 0xFFFFFFFF])
+    tasks = len(values)
+    means = np.empty((resamples, values.shape[1]))
+    chunk = max(1, _CELLS // tasks)
+    for start in range(0, resamples, chunk):
+        size = min(chunk, resamples - start)
+        counts = rng.multinomial(tasks, np.full(tasks, 1.0 / tasks), size=size)
+        means[start : start + size] = counts @ values / tasks
+    tail = (1.0 - CONFIDENCE) / 2.0
+    low, high = np.quantile(means, [tail, 1.0 - tail], axis=0)
+    return low, high
+
+
+def pass_at_k(samples: int, successes: int, k: int) -> float:
+    """Return the unbiased estimate that at least one of k samples succeeds (Chen et al. 2021, equation 1).
+
+    Args:
+        samples: drawn, at least k.
+        successes: among them.
+        k: at least 1.
+
+    Returns:
+        1 - C(samples - successes, k) / C(samples, k).
+
+    Raises:
+        ValueError: if k is not between 1 and `samples`.
+    """
+    _check_k(samples, successes, k)
+    return 1.0 - math.comb(samples - successes, k) / math.comb(samples, k)
+
+
+def pass_all_k(samples: int, successes: int, k: int) -> float:
+    """Return the unbiased estimate that all of k samples succeed.
+
+    Args:
+        samples: drawn, at least k.
+        successes: among them.
+        k: at least 1.
+
+    Returns:
+        C(successes, k) / C(samples, k).
+
+    Raises:
+        ValueError: if k is not between 1 and `samples`.
+    """
+    _check_k(samples, successes, k)
+    return math.comb(successes, k) / math.comb(samples, k)
+
+
+def _check_k(samples: int, successes: int, k: int) -> None:
+    if not (1 <= k <= samples and 0 <= successes <= samples):
+        raise ValueError(f"pass figures need 1 <= k <= samples and 0 <= successes <= samples, not k={k}, {successes} of {samples}")
+
+
+# ---------------------------------------------------------------------------------------------------- episodes to figures
+
+
+def summarize(
+    name: str,
+    groups: Sequence[Sequence[Trajectory]],
+    *,
+    temperature: float | None,
+    samples: int | None = None,
+    seed: int = 0,
+    dropped: int = 0,
+) -> Arm:
+    """Turn episodes into figures.
+
+    Args:
+        name: of the arm.
+        groups: the episodes of each task, in the order of the tasks; a group may be empty.
+        temperature: of the sampling; None where it has no meaning.
+        samples: episodes asked for per task; None takes the largest group.
+        seed: of the bootstrap.
+        dropped: faults that are not among the episodes.
+
+    Returns:
+        The figures. Episodes that ended by ENV_FAULT, or have no step, count as faults and nothing else.
+    """
+    usable = [[episode for episode in group if episode.steps and episode.stop_reason is not StopReason.ENV_FAULT] for group in groups]
+    faults = dropped + sum(len(group) for group in groups) - sum(len(group) for group in usable)
+    kept = [group for group in usable if group]
+    asked = samples if samples is not None else max((len(group) for group in groups), default=0)
+    episodes = [episode for group in kept for episode in group]
+    steps = [step for episode in episodes for step in episode.steps]
+    return Arm(
+        name=name,
+        temperature=temperature,
+        samples=asked,
+        tasks=len(groups),
+        episodes=len(episodes),
+        faults=faults,
+        tasks_without_result=len(groups) - len(kept),
+        estimates=_estimates(kept, seed),
+        pass_at=_pass_figures(kept, asked, pass_at_k),
+        pass_all=_pass_figures(kept, asked, pass_all_k),
+        turns=_mean([len(episode) for episode in episodes]),
+        action_tokens=_mean([sum(len(step.action_ids) for step in episode.steps) for episode in episodes]),
+        context_tokens=_mean([max(len(step.observation_ids) + len(step.action_ids) for step in episode.steps) for episode in episodes]),
+        invalid_actions=_mean([float(not step.info.get("action_valid", True)) for step in steps]),
+        cut_off_actions=_mean([float(step.finish_reason == "length") for step in steps]),
+        stop_reasons=dict(sorted(Counter(episode.stop_reason.value for episode in episodes).items())),
+        per_task=[_task_line(group) for group in usable],
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if len(values) else float("nan")
+
+
+def _task_line(group: Sequence[Trajectory]) -> dict[str, Any]:
+    first = group[0] if group else None
+    return {
+        "task_id": first.task_id if first else "",
+        "seed": first.seed if first else None,
+        "options": dict(first.options) if first else {},
+        "success": [int(episode.is_success) for episode in group],
+        "reward": [episode.total_reward for episode in group],
+    }
+
+
+def _quantities(episode: Trajectory) -> dict[str, float]:
+    found = {"success": float(episode.is_success), "reward": episode.total_reward}
+    parts: dict[str, float] = defaultdict(float)
+    for step in episode.steps:
+        for name, value in step.reward_parts.items():
+            parts[name] += float(value)
+    if len(parts) > 1:
+        found.update({f"reward/{name}": value for name, value in parts.items()})
+    found.update({name: float(value) for name, value in episode.metrics.items() if name not in found})
+    return found
+
+
+def _estimates(kept: Sequence[Sequence[Trajectory]], seed: int) -> dict[str, Estimate]:
+    """One estimate per quantity, over the tasks whose episodes all have it as a finite number."""
+    per_task = [[_quantities(episode) for episode in group] for group in kept]
+    names = list(dict.fromkeys(name for group in per_task for one in group for name in one)) or ["success", "reward"]
+    columns: dict[tuple[int, ...], list[tuple[str, list[float]]]] = defaultdict(list)
+    for name in names:
+        present, values = [], []
+        for index, group in enumerate(per_task):
+            mean = _mean([one.get(name, float("nan")) for one in group])
+            if math.isfinite(mean):
+                present.append(index)
+                values.append(mean)
+        columns[tuple(present)].append((name, values))
+    found: dict[str, Estimate] = {}
+    single = all(len(group) == 1 for group in per_task)
+    for rows, members in columns.items():
+        tasks = len(rows)
+        if not tasks:
+            found.update({name: Estimate(float("nan"), float("nan"), float("nan"), "bootstrap", 0) for name, _ in members})
+            continue
+        matrix = np.array([values for _, values in members], dtype=np.float64).T
+        low, high = bootstrap_intervals(matrix, seed)
+        for column, (name, values) in enumerate(members):
+            mean = float(matrix[:, column].mean())
+            flat = values[0] in (0.0, 1.0) and all(value == values[0] for value in values)
+            if name == "success" and (single or flat):
+                ends = wilson_interval(round(mean * tasks), tasks)
+                found[name] = Estimate(mean, *ends, "wilson", tasks)
+            else:
+                found[name] = Estimate(mean, float(low[column]), float(high[column]), "bootstrap", tasks)
+    return {name: found[name] for name in names}
+
+
+def _pass_figures(kept: Sequence[Sequence[Trajectory]], samples: int, estimate: Callable[[int, int, int], float]) -> dict[int, float]:
+    """The figure at k = 1, 2, 4, ... and at `samples`, over the tasks with at least k episodes that count."""
+    figures: dict[int, float] = {}
+    for k in sorted({1 << power for power in range(samples.bit_length()) if 1 << power <= samples} | ({samples} if samples else set())):
+        values = [estimate(len(group), sum(one.is_success for one in group), k) for group in kept if len(group) >= k]
+        if values:
+            figures[k] = _mean(values)
+    return figures
+
+
+# ---------------------------------------------------------------------------------------------------- playing
+
+
+Played = Mapping[str, tuple[Trajectory, ...]]
+"""The episodes of each arm, in the order of the tasks."""
+
+
+def task_rows(env: gymnasium.Env[Any, Any], env_id: str, env_kwargs: Mapping[str, Any], tasks: int) -> list[dict[str, Any]]:
+    """Return one row per task: the first of a finite data set, or the first seeds of a generated one.
+
+    Args:
+        env: made with `env_kwargs`.
+        env_id: its id.
+        env_kwargs: its keywords, the split among them.
+        tasks: how many; a finite data set may hold fewer.
+
+    Returns:
+        Rows as `agent_gym.flows.run_rows` takes them, each with a group id of its own.
+
+    Raises:
+        ValueError: if `tasks` is not positive.
+    """
+    if tasks < 1:
+        raise ValueError(f"an evaluation needs at least 1 task, not {tasks}")
+    unwrapped: Any = env.unwrapped
+    known = getattr(unwrapped, "num_tasks", None)
+    head = {"env_id": env_id, "env_kwargs": dict(env_kwargs)}
+    if known is not None:
+        return [{**head, "seed": i, "options": {"index": i}, "group_id": f"task-{i}"} for i in range(min(tasks, int(known)))]
+    seeds = unwrapped.task_seeds(n=tasks) if hasattr(unwrapped, "task_seeds") else list(range(tasks))
+    return [{**head, "seed": int(seed), "group_id": f"task-{i}"} for i, seed in enumerate(seeds[:tasks])]
+
+
+def evaluate(
+    env_id: str,
+    policy: Policy,
+    *,
+    env_kwargs: Mapping[str, Any] | None = None,
+    split: str | None = None,
+    tasks: int = 200,
+    rows: Sequence[Mapping[str, Any]] | None = None,
+    samples: int = 1,
+    arms: Mapping[str, float | None] = MODEL_ARMS,
+    max_tokens: int | None = None,
+    seed: int = 0,
+    flow: str | AgentFlowBase = "agent_env_loop",
+    env_factory: Callable[[dict[str, Any]], gymnasium.Env[Any, Any]] | None = None,
+    max_concurrency: int = 128,
+    model: str = "",
+    engine: str = "",
+    on_episode: Callable[[str, Sequence[Trajectory]], None] | None = None,
+) -> tuple[Evaluation, Played]:
+    """Play tasks with a policy and measure.
+
+    Args:
+        env_id: a registered id.
+        policy: any policy.
+        env_kwargs: keywords of the environment, without the tokenizer (that is `env_factory`'s business), so that they can be written down.
+        split: of the tasks; None takes the one in `env_kwargs`, or the environment's own default.
+        tasks: how many.
+        rows: these tasks and no others, in place of `tasks`.
+        samples: episodes per task in arms that sample; a greedy arm and one without a temperature have one.
+        arms: name -> temperature; 0 is greedy, None for a policy that has none.
+        max_tokens: of a reply; None takes the environment's.
+        seed: of sampling and of the bootstrap.
+        flow: how episodes are played.
+        env_factory: (row) -> environment with the model's tokenizer; None makes it with `gymnasium.make`.
+        max_concurrency: episodes at once.
+        model: what is evaluated, for the record.
+        engine: what computes it, for the record.
+        on_episode: called with the arm's name and the trajectories of a row as it is finished.
+
+    Returns:
+        The evaluation, and the episodes of each arm.
+
+    Raises:
+        ValueError: for an unusable setting.
+        agent_gym.flows.TooManyFaults: if the world breaks too often to measure anything.
+    """
+    import gymnasium
+
+    from agent_gym.flows import run_rows
+    from agent_gym.policies import Sampling, derive_seed
+
+    if samples < 1:
+        raise ValueError(f"an evaluation needs at least 1 sample per task, not {samples}")
+    keywords = dict(env_kwargs or {})
+    if split is not None:
+        keywords["split"] = split
+    make = env_factory or (lambda row: gymnasium.make(row["env_id"], **row["env_kwargs"]))
+    probe = make({"env_id": env_id, "env_kwargs": keywords, "seed": None, "options": {}, "group_id": ""})
+    try:
+        rows = [dict(row) for row in rows] if rows is not None else task_rows(probe, env_id, keywords, tasks)
+        settings = _settings(probe, keywords, model=model, engine=engine)
+        longest = int(getattr(probe.action_space, "max_length", 512))
+    finally:
+        probe.close()
+    if not rows:
+        raise ValueError(f"{env_id} has no tasks with {keywords}; nothing can be evaluated")
+    results: dict[str, Arm] = {}
+    played: dict[str, tuple[Trajectory, ...]] = {}
+    for name, temperature in arms.items():
+        repeats = samples if temperature else 1
+        done = run_rows(
+            [row for row in rows for _ in range(repeats)],
+            policy,
+            sampling=Sampling(temperature=1.0 if temperature is None else temperature, max_tokens=max_tokens or longest),
+            flow=flow,
+            env_factory=make,
+            seed=derive_seed(seed, "evaluation", name),
+            max_concurrency=max_concurrency,
+            on_episode=None if on_episode is None else _bound(on_episode, name),
+        )
+        groups: list[list[Trajectory]] = [[] for _ in rows]
+        for index, episode in zip(done.row_indices, done.trajectories, strict=True):
+            groups[index // repeats].append(episode)
+        lost = len(done.dropped) + len(done.unfinished)
+        results[name] = summarize(name, groups, temperature=temperature, samples=repeats, seed=seed, dropped=lost)
+        played[name] = done.trajectories
+    settings.update(_told_by(played))
+    settings.update(
+        tasks=len(rows),
+        samples=samples,
+        seed=seed,
+        max_tokens=max_tokens or longest,
+        flow=flow if isinstance(flow, str) else type(flow).__name__,
+    )
+    return Evaluation(env_id, results, settings), played
+
+
+def _bound(call: Callable[[str, Sequence[Trajectory]], None], name: str) -> Callable[[int, Sequence[Trajectory]], None]:
+    return lambda _index, episodes: call(name, episodes)
+
+
+def _settings(env: gymnasium.Env[Any, Any], keywords: Mapping[str, Any], *, model: str, engine: str) -> dict[str, Any]:
+    """What the figures depend on, as far as the environment knows it."""
+    from agent_gym.runs import collect_versions
+
+    unwrapped: Any = env.unwrapped
+    versions = collect_versions()
+    source = keywords.get("dataset", "embedded")
+    return {
+        "model": model,
+        "engine": engine,
+        "split": str(getattr(unwrapped, "split", keywords.get("split", ""))),
+        "env_kwargs": dict(keywords),
+        "data_source": source if isinstance(source, str) else str(source),
+        "level": str(keywords.get("level", "")),
+        "tokenizer_fingerprint": str(getattr(unwrapped, "tokenizer_fingerprint", "")),
+        "versions": {"python": versions["python"], **versions["packages"]},
+    }
+
+
+def _told_by(played: Played) -> dict[str, str]:
+    """Data source and level, where the environment tells them in its info."""
+    told: dict[str, str] = {}
+    for episodes in played.values():
+        for info in (episode.steps[-1].info for episode in episodes if episode.steps):
+            for key, name in (("dataset", "data_source"), ("level", "level")):
+                value = info.get(key)
+                if isinstance(value, str) and value:
+                    told.setdefault(name, value)
+    return told

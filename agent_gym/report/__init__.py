@@ -1,0 +1,15 @@
+"""Reports: `write_report` (a run as one HTML page), `write_viewer` (episodes token by token), `learning_curve` and `evaluation_figure` (SVG).
+
+    from agent_gym.report import write_report
+    write_report("runs/hotpotqa")
+
+`markup.py` makes HTML that is safe by construction, `charts.py` draws SVG, `transcript.py` shows episodes, `page.py` puts pages together. Nothing
+beyond the base install is needed, and nothing is loaded when a page is opened.
+"""
+
+from __future__ import annotations
+
+from agent_gym.report.figures import evaluation_figure
+from agent_gym.report.page import learning_curve, render_report, write_report, write_viewer
+
+__all__ = ["evaluation_figure", "learning_curve", "render_report", "write_report", "write_viewer"]

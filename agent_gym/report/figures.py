@@ -1,0 +1,53 @@
+"""Pictures that stand alone: the figure of an evaluation as an SVG file with its own style, light and dark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from agent_gym.report.charts import draw_intervals
+from agent_gym.report.markup import Markup
+
+__all__ = ["evaluation_figure"]
+
+_STYLE = """
+svg { background: #fff; color-scheme: light dark; }
+text { font: 12px system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif; fill: #5c6570; }
+.label { fill: #1d2126; } .value { fill: #1d2126; font-weight: 600; } .grid { stroke: #e9e7e1; }
+.mark { stroke: #fff; stroke-width: 1.6; } .whisker { stroke-width: 5; opacity: .35; stroke-linecap: round; }
+.mark.c-sampled { fill: #2563c9; } .whisker.c-sampled { stroke: #2563c9; } .mark.c-greedy { fill: #c2571a; } .whisker.c-greedy { stroke: #c2571a; }
+.mark.c-aux { fill: #0f8a72; } .whisker.c-aux { stroke: #0f8a72; }
+@media (prefers-color-scheme: dark) {
+  svg { background: #1b1f23; } text { fill: #9aa3ad; } .label, .value { fill: #e6e8ea; } .grid { stroke: #2f353b; } .mark { stroke: #1b1f23; }
+}
+"""
+
+
+def evaluation_figure(result: Mapping[str, Any], *, width: int = 720) -> Markup:
+    """Draw what lies between 0 and 1 of an evaluation: success, pass figures and metrics, with intervals, each arm in its colour.
+
+    Quantities that equal one above them in every arm, or are zero in all, are left out, and so are counts.
+
+    Args:
+        result: `Evaluation.to_dict()`, or the same read from its JSON.
+        width: of the picture.
+
+    Returns:
+        An `<svg>` element that is a file of its own.
+    """
+    arms: Mapping[str, Mapping[str, Any]] = result["arms"]
+    kinds = {name: {"sampled": "c-sampled", "greedy": "c-greedy"}.get(name, "c-aux") for name in arms}
+    rows: list[tuple[str, str, float, float, float]] = []
+    seen: set[tuple[Any, ...]] = set()
+    for quantity in dict.fromkeys(name for arm in arms.values() for name in arm["estimates"]):
+        found = {name: [arm["estimates"].get(quantity, {}).get(key) for key in ("mean", "low", "high")] for name, arm in arms.items()}
+        shown = {name: ends for name, ends in found.items() if all(isinstance(one, (int, float)) and 0.0 <= one <= 1.0 for one in ends)}
+        means = tuple(ends[0] for ends in shown.values())
+        if quantity != "success" and (not any(means) or means in seen or quantity.startswith("n_")):
+            continue  # says nothing, says it again (exact match beside success), or is a count
+        seen.add(means)
+        rows += [(f"{quantity}, {name}", kinds[name], ends[0], ends[1], ends[2]) for name, ends in shown.items()]
+        if quantity == "success":
+            passes = [(int(k), name, value) for name, arm in arms.items() for k, value in arm["pass_at"].items() if int(k) > 1]
+            rows += [(f"pass@{k}, {name}", kinds[name], value, value, value) for k, name, value in sorted(passes)]
+    return draw_intervals(rows, width=width, title=f"{result['env_id']}: evaluation with 95 % intervals", standalone_style=_STYLE)
