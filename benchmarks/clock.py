@@ -25,4 +25,7 @@ def best(functions: Mapping[str, Callable[[], object]], number: int = 300, repea
 
 def show(name: str, **values: object) -> None:
     """Print one JSON line: the form of all our figures, and of the peers'."""
-    print(json.dumps({"name": name, **{key: round(value, 3) if isinstance(value, float) else value for key, value in values.items()}}), flush=True)
+    print(
+        json.dumps({"name": name, **{key: round(value, 3) if isinstance(value, float) else value for key, value in values.items()}}),
+        flush=True,
+    )

@@ -1,6 +1,6 @@
 """Import time beside Gymnasium's: CPU seconds of a fresh process, minimum of interleaved runs. Goal: at most 1.5 times.
 
-    python benchmarks/imports.py
+python benchmarks/imports.py
 """
 
 from __future__ import annotations
@@ -32,7 +32,14 @@ def main() -> None:
         text=True,
     ).stdout.split()
     ratio = least["agent_gym"] / least["gymnasium"]
-    show("import time", gymnasium_s=least["gymnasium"], agent_gym_s=least["agent_gym"], python_s=least["python"], ratio=ratio, heavy_modules=loaded)
+    show(
+        "import time",
+        gymnasium_s=least["gymnasium"],
+        agent_gym_s=least["agent_gym"],
+        python_s=least["python"],
+        ratio=ratio,
+        heavy_modules=loaded,
+    )
 
 
 if __name__ == "__main__":

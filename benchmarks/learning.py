@@ -15,7 +15,7 @@ from pathlib import Path
 
 from clock import show
 
-from agent_gym.report.figures import learning_curve
+from agent_gym.report.page import learning_curves
 from agent_gym.runs import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -53,7 +53,7 @@ def main() -> int:
         if not met:
             missed.append(seed)
     args.figure.parent.mkdir(parents=True, exist_ok=True)
-    args.figure.write_text(learning_curve(runs), encoding="utf-8")
+    args.figure.write_text(learning_curves(runs), encoding="utf-8")
     if missed:
         print(f"seeds {missed} missed the goals: {GOALS}", file=sys.stderr)
     return 1 if missed else 0

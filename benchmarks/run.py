@@ -1,7 +1,7 @@
 """All benchmarks that take minutes at most, one after the other, one JSON line per figure.
 
-    python benchmarks/run.py
-    AGENT_GYM_PEERS=path/to/run.sh python benchmarks/run.py      # with the peers beside ours
+python benchmarks/run.py
+AGENT_GYM_PEERS=path/to/run.sh python benchmarks/run.py      # with the peers beside ours
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A step of a custom text environment through `gymnasium.make`, ids in and ids out, beside the bare loop and, if they are there, the peers.
 
-    python benchmarks/step.py
-    AGENT_GYM_PEERS=path/to/run.sh python benchmarks/step.py     # the peers' script, each beside the same bare loop in the same run
+python benchmarks/step.py
+AGENT_GYM_PEERS=path/to/run.sh python benchmarks/step.py     # the peers' script, each beside the same bare loop in the same run
 """
 
 from __future__ import annotations

@@ -28,7 +28,9 @@ def look_up(name: str, year: int) -> str:
         name: The person.
         year: The year.
     """
-    return f"In {year} the records name {name} as keeper of the northern archive, with {year % 97} letters and {year % 89} maps in the house."
+    return (
+        f"In {year} the records name {name} as keeper of the northern archive, with {year % 97} letters and {year % 89} maps in the house."
+    )
 
 
 def call(number: int) -> str:

@@ -1,6 +1,6 @@
 """Cost per turn from turn 1 to turn 50 under `append`: the work of a step must not grow with what came before.
 
-    python benchmarks/turns.py
+python benchmarks/turns.py
 """
 
 from __future__ import annotations

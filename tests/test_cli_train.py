@@ -220,9 +220,7 @@ def test_the_embedded_smoke_run_is_whole_and_its_evaluation_repeats_exactly(caps
         "--output-dir",
         "ev",
     ]
-    program = (
-        f"import sys; from agent_gym.cli import main; sys.exit(main({[*command, '--env-arg', 'level=bridge', '--env-arg', 'top_k=1']!r}))"
-    )
+    program = f"import sys; from agent_gym.cli import main; sys.exit(main({[*command, '--env-arg', 'level=bridge']!r}))"
     subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
     arms = json.loads(Path("ev/evaluation.json").read_text())["arms"]
     assert arms["greedy"]["estimates"]["success"]["mean"] == run.summary["final"]["greedy"]

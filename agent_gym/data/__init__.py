@@ -6,4 +6,15 @@ if __name__ == "data":
 from agent_gym.data.qa_loaders import Paragraph, QATask, load_qa, parse_qa
 from agent_gym.data.samples import Sample, accepted_answers, parse_sample, read_rows, read_samples, write_rows
 
-__all__ = ["Paragraph", "QATask", "Sample", "accepted_answers", "load_qa", "parse_qa", "parse_sample", "read_rows", "read_samples", "write_rows"]
+__all__ = [
+    "Paragraph",
+    "QATask",
+    "Sample",
+    "accepted_answers",
+    "load_qa",
+    "parse_qa",
+    "parse_sample",
+    "read_rows",
+    "read_samples",
+    "write_rows",
+]

@@ -133,7 +133,9 @@ def _spellings(answers: Iterable[str], where: str) -> tuple[tuple[str, ...], tup
     """
     golds = tuple(answer for answer in answers if normalize_answer(answer))
     if not golds:
-        raise UnusableRow(f"{where}: the gold answer normalises to nothing, so saying nothing would match it", "the gold answer normalises to nothing")
+        raise UnusableRow(
+            f"{where}: the gold answer normalises to nothing, so saying nothing would match it", "the gold answer normalises to nothing"
+        )
     composed = (unicodedata.normalize("NFC", answer) for answer in golds)
     return golds, tuple(spelling for spelling in composed if spelling not in golds)
 
@@ -180,7 +182,9 @@ def _mentions(text: str, title: str) -> bool:
     return bool(bare) and bare in text.lower()
 
 
-def _hop_order(question: str, answers: Sequence[str], titles: Sequence[str], paragraphs: Sequence[Paragraph], subjects: Sequence[str]) -> tuple[str, ...]:
+def _hop_order(
+    question: str, answers: Sequence[str], titles: Sequence[str], paragraphs: Sequence[Paragraph], subjects: Sequence[str]
+) -> tuple[str, ...]:
     """Order the supporting titles by how a reader comes upon them.
 
     A page that the question names comes first, then pages that an already opened page names, in the order of `subjects` (the subjects of 2Wiki's
@@ -208,7 +212,9 @@ def _from_hotpot(row: _Row) -> QATask:
     question, (golds, aliases) = row.question(), _spellings(row.answer(), row.where)
     paragraphs, facts = _context(row), _facts(row)
     evidences = row.row.get("evidences", [])
-    subjects = [str(triple[0]) for triple in evidences if isinstance(triple, (list, tuple)) and triple] if isinstance(evidences, list) else []
+    subjects = (
+        [str(triple[0]) for triple in evidences if isinstance(triple, (list, tuple)) and triple] if isinstance(evidences, list) else []
+    )
     titles = list(dict.fromkeys(title for title, _ in facts))
     return QATask(
         id=row.key(),
@@ -264,7 +270,9 @@ def _from_musique(row: _Row) -> QATask:
 def _from_sample(row: _Row) -> QATask:
     sample = parse_sample(row.row, where=row.where)
     if not sample.answers:
-        raise UnusableRow(f"{row.where}: the field 'reward_model.ground_truth' is empty, so no answer can be scored", "there is no ground truth")
+        raise UnusableRow(
+            f"{row.where}: the field 'reward_model.ground_truth' is empty, so no answer can be scored", "there is no ground truth"
+        )
     if not sample.question.strip():
         raise row.fault("prompt", "a text or messages with a user message", row.row["prompt"])
     golds, aliases = _spellings(sample.answers, row.where)
@@ -341,7 +349,9 @@ def load_qa(source: str | Path | Iterable[Mapping[str, Any]]) -> list[QATask]:
     name = Path(source).name if isinstance(source, (str, Path)) else "the rows"
     if dropped:
         reasons = ", ".join(f"{count} because {reason}" for reason, count in sorted(dropped.items()))
-        warnings.warn(f"{name}: {dropped.total()} of {dropped.total() + len(tasks)} rows were dropped: {reasons}", UserWarning, stacklevel=2)
+        warnings.warn(
+            f"{name}: {dropped.total()} of {dropped.total() + len(tasks)} rows were dropped: {reasons}", UserWarning, stacklevel=2
+        )
     if not tasks:
         raise ValueError(f"{name}: there is no usable row in it")
     return tasks

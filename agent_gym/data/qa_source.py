@@ -206,6 +206,8 @@ def open_source(
         if path.is_dir():
             path = split_file(path, split)
         elif not path.is_file():
-            raise FileNotFoundError(f"dataset must be 'embedded', 'official' or the path of a file or folder, and there is nothing at {str(path)!r}")
+            raise FileNotFoundError(
+                f"dataset must be 'embedded', 'official' or the path of a file or folder, and there is nothing at {str(path)!r}"
+            )
     facts = path.stat()
     return RowSource(path.name, split, _load_once(path.resolve(), facts.st_mtime_ns, facts.st_size))

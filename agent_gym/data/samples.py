@@ -23,7 +23,19 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Sample", "accepted_answers", "drop_none", "is_sample", "json_object", "message_text", "parse_sample", "read_rows", "read_samples", "sample_row", "write_rows"]
+__all__ = [
+    "Sample",
+    "accepted_answers",
+    "drop_none",
+    "is_sample",
+    "json_object",
+    "message_text",
+    "parse_sample",
+    "read_rows",
+    "read_samples",
+    "sample_row",
+    "write_rows",
+]
 
 _NAMED = ("data_source", "agent_name", "prompt", "ability", "reward_model", "env_kwargs", "extra_info")
 _AS_JSON = ("env_kwargs", "options")
@@ -217,7 +229,9 @@ def parse_sample(row: Mapping[str, Any], *, where: str = "row") -> Sample:
     cleaned = drop_none({key: value for key, value in row.items() if key != "env_kwargs"})
     for name in ("prompt", "reward_model"):
         if name not in cleaned:
-            raise ValueError(f"{where}: the field {name!r} is missing; a sample needs 'prompt' and 'reward_model', this row has {sorted(map(str, row))}")
+            raise ValueError(
+                f"{where}: the field {name!r} is missing; a sample needs 'prompt' and 'reward_model', this row has {sorted(map(str, row))}"
+            )
     reward_model = json_object(cleaned["reward_model"], where=where, name="reward_model")
     ground_truth = reward_model.get("ground_truth")
     return Sample(
@@ -374,7 +388,10 @@ def write_rows(rows: Iterable[Mapping[str, Any]], path: str | Path) -> Path:
     """
     target = Path(path)
     ready = [
-        {key: json.dumps(value, ensure_ascii=False) if key in _AS_JSON and isinstance(value, Mapping) else value for key, value in row.items()}
+        {
+            key: json.dumps(value, ensure_ascii=False) if key in _AS_JSON and isinstance(value, Mapping) else value
+            for key, value in row.items()
+        }
         for row in rows
     ]
     if target.suffix == ".parquet":

@@ -26,7 +26,26 @@ _CODAS = ("", "", "", "", "", "", "l", "n", "r", "s", "m")
 _ENDINGS = {
     "given": ("a", "o", "is", "an", "el", "ien", "or", "une"),
     "surname": ("ar", "en", "ost", "ale", "ini", "umer", "ast", "olt", "esen"),
-    "place": ("un", "ora", "este", "imar", "olm", "ant", "ur", "asse", "eron", "ino", "ale", "ossen", "ulio", "anos", "erre", "itt", "ole", "arn"),
+    "place": (
+        "un",
+        "ora",
+        "este",
+        "imar",
+        "olm",
+        "ant",
+        "ur",
+        "asse",
+        "eron",
+        "ino",
+        "ale",
+        "ossen",
+        "ulio",
+        "anos",
+        "erre",
+        "itt",
+        "ole",
+        "arn",
+    ),
 }
 _COMMON_NOUNS = (
     "devil dinner dollar gallant gallon garden garlic gender general gerund giant golden ladder lavender level medal model mural nodal novel "

@@ -217,7 +217,13 @@ class _World:
         return self._fill(self.pick(relation.says), thing, o=target.name)
 
     def _fill(self, template: str, thing: _Thing, **given: str) -> str:
-        words = {**thing.words, "name": thing.name, "a_sort": _with_article(thing.sort), "year": str(self._year(thing)), "n": str(self.number(3, 40))}
+        words = {
+            **thing.words,
+            "name": thing.name,
+            "a_sort": _with_article(thing.sort),
+            "year": str(self._year(thing)),
+            "n": str(self.number(3, 40)),
+        }
         words |= {"It": _upper(thing.words["it"]), "Its": _upper(thing.words["its"]), **given}
         return _upper(template.format(**words))
 
@@ -228,7 +234,9 @@ class _World:
             return self.number(born + 20, born + 39)
         return self.number(thing.numbers["year"], 1996)
 
-    def row(self, split: str, seed: int, question: str, answer: str, kind: str, level: str, support: Sequence[tuple[_Page, str]]) -> dict[str, Any]:
+    def row(
+        self, split: str, seed: int, question: str, answer: str, kind: str, level: str, support: Sequence[tuple[_Page, str]]
+    ) -> dict[str, Any]:
         """Write all pages, in a drawn order, and the row around them; `support` pairs a page with the relation that matters on it ("" = intro)."""
         written = [(page, *self.write(page)) for page in self.pages]
         place = {id(page): where for page, _, where in written}

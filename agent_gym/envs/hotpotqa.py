@@ -90,7 +90,9 @@ class SearchTool(BaseTool):
     description = "Search the pages."
     parameters = MappingProxyType({"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]})
 
-    def __init__(self, engine: Callable[[], Searcher], top_k: int, printed: Callable[[Sequence[Hit]], str] = format_passages, *, remote: bool = False) -> None:
+    def __init__(
+        self, engine: Callable[[], Searcher], top_k: int, printed: Callable[[Sequence[Hit]], str] = format_passages, *, remote: bool = False
+    ) -> None:
         super().__init__()
         self._engine, self._top_k, self._printed = engine, top_k, printed
         if remote:
@@ -125,7 +127,7 @@ class HotpotQAEnv(ToolEnv):
         corpus: None: each task is searched in its own paragraphs. Else one corpus for all: a JSONL file of pages, the folder of an index,
             the address of a `/retrieve` server, or a `Searcher`.
         search: the engine: "lucene" (reproduces Lucene's BM25), "tantivy" (extra `search`), or a callable from documents to a `Searcher`.
-        top_k: pages per search.
+        top_k: pages per search; None for 3, and for 1 at `level="bridge"`, whose pages are one sentence each.
         max_parallel_calls: searches that one reply may hold.
         force_first_search: the question is searched before the first reply.
         answer_fallback: None: a reply without an answer tag is worth nothing. "reply": its whole text is the answer.
@@ -165,7 +167,7 @@ class HotpotQAEnv(ToolEnv):
         level: str = "full",
         corpus: str | Path | Searcher | None = None,
         search: str | SearchEngine = "lucene",
-        top_k: int = 3,
+        top_k: int | None = None,
         max_parallel_calls: int = 4,
         force_first_search: bool = False,
         answer_fallback: str | None = None,
@@ -178,7 +180,7 @@ class HotpotQAEnv(ToolEnv):
         system_prompt: str | None = None,
         **kwargs: Any,
     ) -> None:
-        if top_k < 1:
+        if top_k is not None and top_k < 1:
             raise ValueError(f"top_k must be at least 1, not {top_k}")
         if answer_fallback not in (None, "reply"):
             raise ValueError(f"answer_fallback must be None or 'reply', not {answer_fallback!r}")
@@ -194,7 +196,10 @@ class HotpotQAEnv(ToolEnv):
         self._level = level if isinstance(self.source, EmbeddedSource) else ""
         short = self._level == "bridge"
         self._searcher: Searcher | None = None
-        tool = SearchTool(self._engine, top_k, _print_lines if short else format_passages, remote=isinstance(self._corpus, HttpSearcher))
+        self.top_k = int(top_k) if top_k is not None else 1 if short else 3
+        tool = SearchTool(
+            self._engine, self.top_k, _print_lines if short else format_passages, remote=isinstance(self._corpus, HttpSearcher)
+        )
         if system_prompt is None:
             system_prompt = _BRIDGE_PROMPT if short else _FULL_PROMPT.format(turns=max_turns, calls=max_parallel_calls)
         self._rebuilds = context == "rebuild"
@@ -207,12 +212,13 @@ class HotpotQAEnv(ToolEnv):
             max_turns=max_turns,
             **kwargs,
         )
-        self.top_k = int(top_k)
         self.force_first_search = bool(force_first_search)
         self.answer_fallback = answer_fallback
         self.format_weight = float(format_weight)
         self.search_cost = float(search_cost)
-        self.rebuild_tokens = self.max_observation_tokens if rebuild_tokens is None else min(int(rebuild_tokens), self.max_observation_tokens)
+        self.rebuild_tokens = (
+            self.max_observation_tokens if rebuild_tokens is None else min(int(rebuild_tokens), self.max_observation_tokens)
+        )
         self._answer_reward = _REWARDS[reward] if isinstance(reward, str) else reward
         self._print = tool._printed
         self._action_length = 0
@@ -330,7 +336,9 @@ class HotpotQAEnv(ToolEnv):
 
     def _state_text(self) -> str:
         """The state that a rebuilt prompt shows, as one text."""
-        return "\n".join([self._present.question, *self._queries, *(hit.document.title for hit in self._passages.values()), *self._feedback])
+        return "\n".join(
+            [self._present.question, *self._queries, *(hit.document.title for hit in self._passages.values()), *self._feedback]
+        )
 
     # ------------------------------------------------------------------------------------------------ the episode
 
@@ -494,7 +502,9 @@ def _open_corpus(corpus: str | Path | Searcher | None, search: str | SearchEngin
         return open_searcher(str(corpus))
     path = Path(corpus)
     if not path.exists():
-        raise FileNotFoundError(f"corpus must be a JSONL file, the folder of an index, an address or a Searcher, and there is nothing at {str(path)!r}")
+        raise FileNotFoundError(
+            f"corpus must be a JSONL file, the folder of an index, an address or a Searcher, and there is nothing at {str(path)!r}"
+        )
     facts = path.stat()
     return _open_once(path.resolve(), facts.st_mtime_ns, facts.st_size, search)
 

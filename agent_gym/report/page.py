@@ -19,7 +19,7 @@ from agent_gym.report.transcript import pick_pair, transcript
 from agent_gym.runs import RunFolder, atomic_write
 from agent_gym.trajectory import Trajectory
 
-__all__ = ["learning_curve", "render_page", "render_report", "write_report", "write_viewer"]
+__all__ = ["learning_curve", "learning_curves", "render_page", "render_report", "write_report", "write_viewer"]
 
 SMALL_CHARTS: tuple[tuple[str, str], ...] = (
     ("rollout/turns_mean", "Turns per episode"),
@@ -129,6 +129,41 @@ def learning_curve(run: RunFolder, *, width: int = 880, height: int = 380, stand
     style = _asset("report.css") if standalone else ""
     return draw_chart(
         items, width=width, height=height, title="success per update", x_label="update", y_range=(0.0, 1.0), standalone_style=style
+    )
+
+
+def learning_curves(runs: Sequence[RunFolder], *, width: int = 880, height: int = 400) -> Markup:
+    """Draw the training success of several seeds, thin, and their mean; the held-out figures before and after stand at the ends.
+
+    Args:
+        runs: the folders, one per seed.
+        width: of the picture.
+        height: of the picture.
+
+    Returns:
+        An `<svg>` element that is a file of its own.
+    """
+    curves = [moving_mean(_points(run.metrics("train"), "rollout/success", "success")) for run in runs]
+    items: list[Series | Marks | Level] = []
+    ceiling = next((value for value in map(_ceiling, runs) if value is not None), None)
+    if ceiling is not None:
+        items.append(Level(f"imitation ceiling {ceiling:.2f}", ceiling, "c-ceiling"))
+    items.append(Level("after the warm start", 0.0, "c-before", vertical=True))
+    for run, curve in zip(runs, curves, strict=True):
+        items.append(
+            Series(f"seed {(run.summary or {}).get('seed', '?')}: training batches, sampled (mean of 5)", curve, "c-sampled", "thin")
+        )
+    at = sorted(set.intersection(*({x for x, _ in curve} for curve in curves))) if curves else []
+    means = [(x, sum(dict(curve)[x] for curve in curves) / len(curves)) for x in at]
+    items.append(Series("mean of the seeds", means, "c-sampled"))
+    last = max((x for x, _ in means), default=0.0)
+    for arm, words, kind, shape in _ARMS:
+        found = [((run.summary or {}).get("warm_start") or {}, (run.summary or {}).get("final") or {}) for run in runs]
+        points = [(0.0, before[arm]) for before, _ in found if arm in before] + [(last, after[arm]) for _, after in found if arm in after]
+        items.append(Marks(f"held-out tasks, {words}", points, kind, shape))
+    title = "Success over updates: lines are training batches, circles held-out tasks sampled at T=1, diamonds held-out tasks greedy"
+    return draw_chart(
+        items, width=width, height=height, title=title, x_label="update", y_range=(0.0, 1.0), standalone_style=_asset("report.css")
     )
 
 

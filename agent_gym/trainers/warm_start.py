@@ -58,7 +58,7 @@ __all__ = [
 ]
 
 WARM_START_ENV = "AgentR1/HotpotQA-v0"
-WARM_START_ENV_KWARGS: dict[str, Any] = {"level": "bridge", "top_k": 1}
+WARM_START_ENV_KWARGS: dict[str, Any] = {"level": "bridge"}
 
 HIDDEN_SIZE = 64
 NUM_LAYERS = 2

@@ -85,7 +85,10 @@ def test_the_copy_on_the_hub_reads_as_the_official_file() -> None:
     hub = {
         **{key: HOTPOT[key] for key in ("question", "answer", "type", "level")},
         "id": "h1",
-        "supporting_facts": {"title": [title for title, _ in HOTPOT["supporting_facts"]], "sent_id": [number for _, number in HOTPOT["supporting_facts"]]},
+        "supporting_facts": {
+            "title": [title for title, _ in HOTPOT["supporting_facts"]],
+            "sent_id": [number for _, number in HOTPOT["supporting_facts"]],
+        },
         "context": {"title": [title for title, _ in HOTPOT["context"]], "sentences": [lines for _, lines in HOTPOT["context"]]},
     }
     assert parse_qa(hub) == parse_qa(HOTPOT)
@@ -115,7 +118,10 @@ def test_sample_rows_keep_their_prompt_and_all_targets_are_gold() -> None:
     assert task.prompt == ({"role": "user", "content": "Who built it?"},)
     assert (task.type, task.level, task.paragraphs, task.hops) == ("bridge", "hard", (), ())
     assert parse_qa({**SAMPLE, "prompt": "Who built it?"}).prompt == task.prompt
-    inside = {**SAMPLE, "extra_info": {"context": HOTPOT["context"], "supporting_facts": HOTPOT["supporting_facts"], "question": HOTPOT["question"]}}
+    inside = {
+        **SAMPLE,
+        "extra_info": {"context": HOTPOT["context"], "supporting_facts": HOTPOT["supporting_facts"], "question": HOTPOT["question"]},
+    }
     assert parse_qa(inside).hops == ("Ovrun Bridge", "Mila Sond")
 
 
@@ -177,7 +183,9 @@ def test_a_gold_list_keeps_the_targets_that_normalise_to_something() -> None:
         (SAMPLE, {"reward_model": {"ground_truth": True}}, "ground_truth"),
     ],
 )
-def test_a_malformed_row_is_an_error_with_file_row_and_field(tmp_path: Path, base: dict[str, Any], change: dict[str, Any], field: str) -> None:
+def test_a_malformed_row_is_an_error_with_file_row_and_field(
+    tmp_path: Path, base: dict[str, Any], change: dict[str, Any], field: str
+) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(base) + "\n" + json.dumps({**base, **change}) + "\n", encoding="utf-8")
     with pytest.raises(ValueError, match=rf"rows\.jsonl line 2: .*{field}") as caught:
@@ -235,6 +243,9 @@ def test_the_order_of_published_hops_leads_from_the_question_to_the_answer(data_
     chains = [row for row in rows if row["type"] == "compositional"]
     turned = [{**row, "supporting_facts": row["supporting_facts"][::-1]} for row in chains]
     right = [parse_qa(row).hops == tuple(dict.fromkeys(title for title, _ in row["supporting_facts"])) for row in chains]
-    right_turned = [parse_qa(back).hops == tuple(dict.fromkeys(title for title, _ in row["supporting_facts"])) for row, back in zip(chains, turned, strict=True)]
+    right_turned = [
+        parse_qa(back).hops == tuple(dict.fromkeys(title for title, _ in row["supporting_facts"]))
+        for row, back in zip(chains, turned, strict=True)
+    ]
     assert sum(right) / len(chains) > 0.95
     assert sum(right_turned) / len(chains) > 0.85

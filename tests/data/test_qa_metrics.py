@@ -30,7 +30,10 @@ from agent_gym.data.qa_metrics import (
 TEXTS = st.one_of(
     st.text(max_size=30),
     st.text(alphabet="aAnNtThHeE .,-'_é–1", max_size=30),
-    st.lists(st.sampled_from(["the", "The", "a", "an", "A.", "theatre", "yes", "no", "noanswer", "café", "3,677", "-", "U.S.", "and"]), max_size=6).map(" ".join),
+    st.lists(
+        st.sampled_from(["the", "The", "a", "an", "A.", "theatre", "yes", "no", "noanswer", "café", "3,677", "-", "U.S.", "and"]),
+        max_size=6,
+    ).map(" ".join),
 )
 
 # Variants that other projects use. Each must disagree with the official rule on at least one golden case: so the cases can fail.

@@ -213,7 +213,9 @@ DICTS = st.dictionaries(st.sampled_from("abcd"), st.one_of(LEAVES, st.dictionari
 
 
 @given(DICTS, DICTS, st.lists(st.text(min_size=1, max_size=6), min_size=1, max_size=3, unique=True), st.text(max_size=10))
-def test_a_sample_that_is_written_is_read_back_equal(env_kwargs: dict[str, Any], extra: dict[str, Any], golds: list[str], text: str) -> None:
+def test_a_sample_that_is_written_is_read_back_equal(
+    env_kwargs: dict[str, Any], extra: dict[str, Any], golds: list[str], text: str
+) -> None:
     reward_model = {"style": "rule", "ground_truth": {"target": golds}}
     prompt = ({"role": "user", "content": text},)
     sample = Sample(prompt, tuple(golds), {"target": golds}, "rule", "flow", env_kwargs, extra, "src", "qa", reward_model, {"more": [1]})

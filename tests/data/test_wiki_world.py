@@ -76,8 +76,15 @@ def test_a_row_has_the_official_layout() -> None:
 
 
 def test_questions_come_in_the_stated_shares() -> None:
-    kinds = Counter(task.level if task.type == "bridge" else "yes/no" if task.golds[0] in ("yes", "no") else "choice" for task in tasks("train"))
-    wanted = {"yes/no": YES_NO_SHARE, "choice": COMPARISON_SHARE, "hard": THREE_HOP_SHARE, "medium": 1 - YES_NO_SHARE - COMPARISON_SHARE - THREE_HOP_SHARE}
+    kinds = Counter(
+        task.level if task.type == "bridge" else "yes/no" if task.golds[0] in ("yes", "no") else "choice" for task in tasks("train")
+    )
+    wanted = {
+        "yes/no": YES_NO_SHARE,
+        "choice": COMPARISON_SHARE,
+        "hard": THREE_HOP_SHARE,
+        "medium": 1 - YES_NO_SHARE - COMPARISON_SHARE - THREE_HOP_SHARE,
+    }
     for kind, share in wanted.items():
         assert kinds[kind] / N == pytest.approx(share, abs=4 * (share * (1 - share) / N) ** 0.5), kind
     assert (kinds["yes/no"] + kinds["choice"]) / N <= 0.30
@@ -97,7 +104,9 @@ def test_each_page_of_a_bridge_names_only_the_next_one_and_the_last_alone_the_an
         for later in (*task.hops[1:], task.golds[0]):
             assert later not in task.question
         assert all(task.golds[0] not in " ".join(pages[title]) for title in task.hops[:-1])
-        others = [title for title, lines in pages.items() if title not in (task.hops[-1], task.golds[0]) and task.golds[0] in " ".join(lines)]
+        others = [
+            title for title, lines in pages.items() if title not in (task.hops[-1], task.golds[0]) and task.golds[0] in " ".join(lines)
+        ]
         assert not others
         assert task.hops == tuple(title for title, _ in task.supporting_facts)
 
@@ -212,7 +221,9 @@ def test_a_search_for_a_supporting_title_finds_its_page() -> None:
 
 
 def names(split: str) -> set[str]:
-    return {title for row in rows(split) for title, _ in row["context"]} | {row["answer"] for row in rows(split) if row["answer"] not in ("yes", "no")}
+    return {title for row in rows(split) for title, _ in row["context"]} | {
+        row["answer"] for row in rows(split) if row["answer"] not in ("yes", "no")
+    }
 
 
 def test_no_entity_of_one_split_occurs_in_another() -> None:

@@ -32,7 +32,10 @@ def test_a_broken_engine_is_a_fault_and_not_the_models_mistake() -> None:
 
 def corpus_file(folder: Path) -> Path:
     path = folder / "corpus.jsonl"
-    path.write_text("".join(json.dumps({"id": str(n), "title": title, "text": "".join(lines)}) + "\n" for n, (title, lines) in enumerate(PAGES)), encoding="utf-8")
+    path.write_text(
+        "".join(json.dumps({"id": str(n), "title": title, "text": "".join(lines)}) + "\n" for n, (title, lines) in enumerate(PAGES)),
+        encoding="utf-8",
+    )
     return path
 
 
