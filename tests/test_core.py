@@ -153,7 +153,7 @@ def test_an_array_as_long_as_the_space_is_padded_and_a_shorter_one_is_whole() ->
     assert env.history.exchanges[-1].action_ids == (50, 51)
     env.step(np.array([50, 51, pad]))
     assert env.history.exchanges[-1].action_ids == (50, 51, pad)
-    for whole in ([50, 51, *[pad] * 6], tuple([50, 51, *[pad] * 6]), Generation([50, 51, *[pad] * 6])):
+    for whole in ([50, 51, *[pad] * 6], (50, 51, *[pad] * 6), Generation([50, 51, *[pad] * 6])):
         env.reset(seed=0)
         env.step(whole)
         assert env.history.exchanges[-1].action_ids == (50, 51, *[pad] * 6)
