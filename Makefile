@@ -38,7 +38,7 @@ $(VENV)/.train: $(VENV)/bin/python pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.test: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(INSTALL) ".[train,search,browser,report,test]"
+	$(INSTALL) ".[train,search,browser,test]"
 	touch $@ $(VENV)/.train
 
 clean:
