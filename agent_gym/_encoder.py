@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["Encoder", "alternation", "control_tokens"]
+__all__ = ["Encoder", "alternation", "control_tokens", "without_surrogates"]
 
 _ANCHOR = "\x00"
 
@@ -33,6 +33,15 @@ def control_tokens(tokenizer: PreTrainedTokenizerBase, template: str, markers: S
         if marker in added:
             control[marker] = int(added[marker])
     return control
+
+
+def without_surrogates(text: str) -> str:
+    """Return the text with half surrogate pairs, which no file and no tokenizer takes, as U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
 
 
 class Encoder:
@@ -59,10 +68,9 @@ class Encoder:
 
     def encode(self, text: str) -> list[int]:
         """Encode with added tokens matched: what the tokenizer makes of a rendered template."""
-        if self._backend is not None:
-            ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
-            return ids
-        return list(self._tokenizer.encode(text, add_special_tokens=False))
+        if self._backend is None:
+            return list(self._tokenizer.encode(without_surrogates(text), add_special_tokens=False))
+        return self._ids(self._backend, text)
 
     def encode_plain(self, text: str) -> list[int]:
         """Encode as ordinary text, whatever literals stand in it. No id that comes out is a control id."""
@@ -80,10 +88,17 @@ class Encoder:
 
     def _encode_unmatched(self, text: str) -> list[int]:
         if self._backend is None:
-            return list(self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
+            return list(self._tokenizer.encode(without_surrogates(text), add_special_tokens=False, split_special_tokens=True))
         if self._plain_backend is None:
             self._plain_backend = self._clone_without_control_tokens()
-        ids: list[int] = self._plain_backend.encode(text, add_special_tokens=False).ids
+        return self._ids(self._plain_backend, text)
+
+    @staticmethod
+    def _ids(backend: Any, text: str) -> list[int]:
+        try:
+            ids: list[int] = backend.encode(text, add_special_tokens=False).ids
+        except (TypeError, UnicodeEncodeError):  # half a surrogate pair, which JSON can hold and UTF-8 cannot
+            ids = backend.encode(without_surrogates(text), add_special_tokens=False).ids
         return ids
 
     def _clone_without_control_tokens(self) -> Any:

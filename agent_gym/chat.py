@@ -39,7 +39,7 @@ __all__ = ["Chat", "Message", "load_tokenizer", "tokenizer_fingerprint"]
 Message = Mapping[str, Any]
 """A chat message: `role` and `content`; an assistant message may carry `token_ids` (sampled ids, spliced in as they are) instead.
 
-`"trusted": True` says that the content is the environment author's own: markers of the tool format and of reasoning may stand in it for what
+Token ids may stand in a prompt that is rendered as a whole, not in a new turn. `"trusted": True` says that the content is the environment author's own: markers of the tool format and of reasoning may stand in it for what
 they are, as they do in an instruction on how to call tools. Special tokens are guarded all the same. `"max_tokens"` on a message of a new turn says
 where its content is cut.
 """
@@ -98,7 +98,7 @@ def load_tokenizer(tokenizer: str | Path | PreTrainedTokenizerBase | None = None
     return tokenizer
 
 
-_FINGERPRINTS: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+_FINGERPRINTS: weakref.WeakKeyDictionary[Any, tuple[Any, str]] = weakref.WeakKeyDictionary()
 
 
 def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
@@ -110,10 +110,11 @@ def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
     Returns:
         The start of a SHA-256 over vocabulary, merges, added tokens and chat template.
     """
-    try:
-        return _FINGERPRINTS[tokenizer]
-    except (KeyError, TypeError):
-        pass
+    changeable = (len(tokenizer), json.dumps(tokenizer.chat_template, sort_keys=True), str(tokenizer.added_tokens_decoder))
+    with contextlib.suppress(TypeError):  # an object that cannot be weakly referenced is simply asked again
+        known = _FINGERPRINTS.get(tokenizer)
+        if known is not None and known[0] == changeable:
+            return known[1]
     digest = hashlib.sha256()
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None:
@@ -126,8 +127,8 @@ def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
         digest.update(json.dumps(sorted((str(token), index) for index, token in tokenizer.added_tokens_decoder.items())).encode())
     digest.update(json.dumps(tokenizer.chat_template, sort_keys=True).encode())
     fingerprint = digest.hexdigest()[:16]
-    with contextlib.suppress(TypeError):  # an object that cannot be weakly referenced is simply asked again
-        _FINGERPRINTS[tokenizer] = fingerprint
+    with contextlib.suppress(TypeError):
+        _FINGERPRINTS[tokenizer] = (changeable, fingerprint)
     return fingerprint
 
 
@@ -177,7 +178,7 @@ class Chat:
         self._control_ids = frozenset(self._control.values())
         self._encoder = Encoder(tokenizer, self._control)
         self._control_pattern = alternation(self._control)
-        self._hostile_pattern = alternation([*self._control, *self._escapes, _GUARD_OPEN, _GUARD_CLOSE, _SPLICE_OPEN, _SPLICE_CLOSE])
+        self._hostile_pattern = self._watch_for()
         self._control_names = list(self._control)
         self._skeletons: dict[tuple[str, ...], tuple[Skeleton | None, int]] = {}
         self._turn_cache: dict[str, list[int]] = {}
@@ -206,7 +207,7 @@ class Chat:
             The token ids.
 
         Raises:
-            ValueError: if a message has no text and no token ids.
+            ValueError: if a message has no text and no token ids, or the template drops a kept action.
         """
         kept: list[Sequence[int]] = []
         safe: list[dict[str, Any]] = []
@@ -217,9 +218,15 @@ class Chat:
             else:
                 safe.append(self._safe(message))
         text = self._print(safe, tools=self._safe_tools(tools))
+        pieces = re.split(f"{_SPLICE_OPEN}([0-9]+){_SPLICE_CLOSE}", text)
+        if [int(number) for number in pieces[1::2]] != list(range(len(kept))):
+            raise ValueError(
+                f"the chat template does not print the {len(kept)} kept actions of this prompt once each and in order; use context='append' or "
+                "'window:K', which splice ids without it"
+            )
         ids: list[int] = []
         after_closed = False
-        for index, piece in enumerate(re.split(f"{_SPLICE_OPEN}([0-9]+){_SPLICE_CLOSE}", text)):
+        for index, piece in enumerate(pieces):
             if index % 2:
                 action = [int(one) for one in kept[int(piece)]]
                 ids += action
@@ -272,7 +279,7 @@ class Chat:
         content, limit = message["content"], message.get("max_tokens")
         if limit is not None and len(content) > 16 * limit:
             content = self.truncate_text(content, limit)
-        return {"role": message["role"], "content": content}
+        return {key: content if key == "content" else value for key, value in message.items() if key != "max_tokens"}
 
     def _turn_ids(self, messages: Sequence[Message]) -> list[int]:
         """The ids of a whole turn, from the cache if it was shown before."""
@@ -480,7 +487,10 @@ class Chat:
     def _safe(self, message: Message) -> dict[str, Any]:
         """A copy of the message in which control literals are guarded, and markers without a token escaped."""
         if not isinstance(message.get("content"), str):
-            raise ValueError(f"a message needs a string as `content` (or `token_ids`), not {message.get('content')!r} in {dict(message)!r}")
+            raise ValueError(
+                f"a message needs a string as `content`, not {message.get('content')!r} in {dict(message)!r:.300} (`token_ids` may stand instead only in "
+                "a prompt that is rendered as a whole)"
+            )
         if message.get("trusted"):
             content = message["content"]
             return {"role": message["role"], "content": self._special_pattern.sub(self._guarded, content)}
@@ -493,10 +503,16 @@ class Chat:
         if isinstance(value, str):
             return self._guard_text(value) if self._hostile_pattern.search(value) else value
         if isinstance(value, Mapping):
-            return {key: self._guard(item) for key, item in value.items()}
+            return {self._guard(key): self._guard(item) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
             return [self._guard(item) for item in value]
         return value
+
+    def _watch_for(self, literals: Iterable[str] | None = None) -> re.Pattern[str]:
+        """What must not stand in text as it is: control literals, markers, our own private-use characters, half surrogate pairs."""
+        own = (_GUARD_OPEN, _GUARD_CLOSE, _SPLICE_OPEN, _SPLICE_CLOSE)
+        watched = (*self._control, *self._escapes) if literals is None else literals
+        return re.compile(alternation([*watched, *own]).pattern + "|[\ud800-\udfff]")
 
     def _guard_text(self, text: str) -> str:
         return self._hostile_pattern.sub(self._guarded, text)
@@ -507,6 +523,8 @@ class Chat:
             return f"{_GUARD_OPEN}{self._control_names.index(name)}{_GUARD_CLOSE}"
         if name in self._escapes:
             return name.replace("<", "&lt;")
+        if "\ud800" <= name <= "\udfff":
+            return "\ufffd"
         return f"{_GUARD_OPEN}u{ord(name):x}{_GUARD_CLOSE}"  # our own private-use characters, when the world sends them
 
     def _unguard(self, text: str) -> str:
@@ -554,21 +572,24 @@ class Chat:
         """Find out what the template prints, refuses and drops; set the fallbacks and the closing of a turn."""
         self._shows_tools = self._shows_tool_role = self._shows_system = self._shows_repeats = True
         notes: list[str] = []
+        refusals: list[Exception] = []
         user = {"role": "user", "content": "probeuser"}
         reply = {"role": "assistant", "content": "probereply"}
 
         def prints(messages: list[dict[str, Any]], *wanted: str, tools: list[Any] | None = None) -> bool:
             try:
                 text = self._apply(messages, tools).lower()
-            except Exception:  # noqa: BLE001  # a template refuses in its own words: any error means that it does not print this
+            except Exception as error:  # noqa: BLE001  # a template refuses in its own words: any error means that it does not print this
+                refusals.append(error)
                 return False
             places = [text.find(one) for one in wanted]
             return -1 not in places and places == sorted(places)
 
         if not prints([user], "probeuser") or not prints([user, reply, user], "probeuser", "probereply"):
             raise ValueError(
-                "the chat template does not print a plain conversation of user, assistant and user; pass a tokenizer with a chat template"
-            )
+                "the chat template does not print a plain conversation of user, assistant and user; pass a tokenizer with a chat template, and look "
+                f"at template_kwargs={self._kwargs}"
+            ) from (refusals[0] if refusals else None)
         if not prints([{"role": "system", "content": "probesystem"}, user], "probesystem", "probeuser"):
             self._shows_system = False
             notes.append("the template has no system role: the system message heads the first user turn")
@@ -596,7 +617,7 @@ class Chat:
             self._escapes = tuple(
                 dict.fromkeys([*self._escapes, *(m for m in ("<tool_response>", "</tool_response>") if m not in self._control)])
             )
-            self._hostile_pattern = alternation([*self._control, *self._escapes, _GUARD_OPEN, _GUARD_CLOSE, _SPLICE_OPEN, _SPLICE_CLOSE])
+            self._hostile_pattern = self._watch_for()
         self.notes = tuple(notes)
 
         closed = self._print([user, {"role": "assistant", "content": _DUMMY_REPLY}], opening=False)
@@ -614,7 +635,7 @@ class Chat:
         self._end_set = frozenset(ends)
         special = [str(token) for token in self.tokenizer.added_tokens_decoder.values() if getattr(token, "special", False)]
         ending = [name for name, one in self._control.items() if one in self._end_set]
-        self._special_pattern = alternation([*special, *ending, _GUARD_OPEN, _GUARD_CLOSE, _SPLICE_OPEN, _SPLICE_CLOSE])
+        self._special_pattern = self._watch_for([*special, *ending])
         return ends
 
     def _find_pad(self) -> int:

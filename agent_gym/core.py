@@ -31,6 +31,7 @@ import numpy as np
 from gymnasium.error import InvalidAction, ResetNeeded
 from numpy.typing import NDArray
 
+from agent_gym._encoder import without_surrogates
 from agent_gym.chat import Chat, Message, load_tokenizer
 from agent_gym.compat import let_text_through_array_conversion
 from agent_gym.context import ContextPolicy, Exchange, History, parse_context
@@ -45,6 +46,10 @@ __all__ = ["Action", "AgentEnv", "EnvFault", "Message", "Observation", "Outcome"
 IdArray = NDArray[np.int64]
 StepResult = tuple[IdArray, float, bool, bool, dict[str, Any]]
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
+_OUTCOME_INFO = frozenset({"stop_reason", "is_success", "reward_parts", "feedback", "action_valid", "state_key"})
+_LIMITS = frozenset(
+    {StopReason.RUNNING, StopReason.MAX_TURNS, StopReason.TIME_LIMIT, StopReason.CONTEXT_LIMIT, StopReason.DEADLINE, StopReason.ENV_FAULT}
+)
 _IMMUTABLE = frozenset({int, float, bool, str})
 
 
@@ -137,6 +142,15 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
         vocab_size: rows of the model's embedding, when larger than the tokenizer.
         end_of_turn_ids: further ids at which the model stops.
         template_kwargs: passed on to the chat template.
+
+    Attributes:
+        chat: tokenizer and chat template.
+        context: the context policy.
+        history: the running episode's prompt, actions and answers.
+        task_id: set by `_begin`.
+        turn: steps taken in this episode.
+        tools: the schemas shown by the template, or None.
+        split, render_mode, max_turns, max_observation_tokens, max_action_tokens, max_tool_result_tokens: as given.
 
     Raises:
         ValueError: for an unusable tokenizer, split, context, size or render mode.
@@ -478,6 +492,10 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
             reason = StopReason(
                 outcome.info.get("stop_reason", StopReason.SUCCESS if outcome.info.get("is_success") else StopReason.FAILURE)
             )
+            if reason in _LIMITS:
+                raise ValueError(
+                    f"an Outcome with terminated=True has stop_reason {reason.value!r}, which is a limit; limits are the base class's business"
+                )
         elif not fitted:
             reason, truncated = StopReason.CONTEXT_LIMIT, True
         elif self.turn >= self.max_turns:
@@ -539,6 +557,11 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
     def _info(
         self, feedback: str, given: Mapping[str, Any], reward: float, reason: StopReason, *, rewritten: bool, dropped: int
     ) -> dict[str, Any]:
+        if unknown := given.keys() - _OUTCOME_INFO - self.extra_info.keys():
+            known = sorted({*_OUTCOME_INFO, *self.extra_info})
+            raise ValueError(
+                f"info keys {sorted(unknown)} of an Outcome are unknown to {type(self).__name__}: declare them in extra_info, or use {known}"
+            )
         parts = dict.fromkeys(self.reward_part_names, 0.0)
         named = given.get("reward_parts")
         if named is None:
@@ -555,9 +578,9 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
             "observation_length": self._length,
             "turn": self.turn,
             "context_rewritten": rewritten,
-            "task_id": str(self.task_id),
-            "state_key": self._state_key,
-            "feedback": str(given.get("feedback", feedback)),
+            "task_id": without_surrogates(str(self.task_id)),
+            "state_key": without_surrogates(self._state_key),
+            "feedback": without_surrogates(str(given.get("feedback", feedback))),
             "action_valid": bool(given.get("action_valid", True)),
             "dropped_ids": dropped,
             "reward_parts": parts,

@@ -46,7 +46,6 @@ def random_actions(env: AgentEnv, seed: int, turns: int) -> list[np.ndarray]:
         ids[places] = generator.choice(control, size=int(places.sum()))
         if len(ids) and generator.random() < 0.5:
             ids[-1] = env.end_of_turn_ids[0]
-        ids = np.trim_zeros(ids - env.chat.pad_id, "b") + env.chat.pad_id if len(ids) == env.max_action_tokens else ids
         if generator.random() < 0.5:
             while len(ids) and ids[-1] == env.chat.pad_id:  # in a padded array a trailing pad cannot be told from padding
                 ids = ids[:-1]
@@ -99,6 +98,19 @@ def test_qwen3_stopped_by_endoftext_keeps_and_closes_it(qwen3_path: str) -> None
     assert env.history.exchanges[-1].action_ids[-1] == 151643
     assert info["dropped_ids"] == 0
     assert env.chat.decode(list(env.history.exchanges[-1].turn_ids)).startswith("\n<|im_start|>user")
+
+
+def test_an_end_of_turn_that_was_sampled_is_trained_on(qwen3_path: str) -> None:
+    from agent_gym.trainers.rows import build_rows
+    from agent_gym.wrappers import StepRecorder
+
+    recorder = StepRecorder(Parrot(tokenizer=qwen3_path, end_of_turn_ids=[151645, 151643], max_turns=2))
+    recorder.reset(seed=0)
+    for end in (151643, 151645):
+        recorder.step(Generation([*recorder.unwrapped.encode_action("hello")[:-1], end, 5, 6]))
+    (row,) = build_rows(recorder.trajectory, [1.0, 1.0])
+    trained = row.ids[row.mask.astype(bool)].tolist()
+    assert trained.count(151643) == 1 and trained.count(151645) == 1 and 6 not in trained
 
 
 @pytest.mark.parametrize("form", ["list", "array", "padded", "generation", "tuple", "int32"])
@@ -278,6 +290,35 @@ def test_reward_parts_and_own_info_keys_are_fixed() -> None:
         env.step(env.encode_action("b"))
 
 
+@pytest.mark.parametrize(
+    ("info", "message"),
+    [({"is_sucess": True}, "is_sucess"), ({"stop_reason": "max_turns"}, "a limit"), ({"stop_reason": "tired"}, "tired")],
+)
+def test_an_outcome_that_makes_no_sense_is_refused_by_name(info: dict[str, Any], message: str) -> None:
+    class Odd(Parrot):
+        def _respond(self, action: Any) -> Outcome:
+            return Outcome(Observation(text="x"), terminated=True, info=info)
+
+    env = Odd()
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=message):
+        env.step([])
+
+
+def test_half_surrogate_pairs_from_the_world_become_replacement_characters(tokenizer: Any) -> None:
+    class Broken(Parrot):
+        def _respond(self, action: Any) -> Outcome:
+            return Outcome(
+                Observation(messages=[{"role": "tool", "content": "a\ud83d b\udc00"}, {"role": "user", "content": "\ud83d\ude00"}])
+            )
+
+    env = Broken(tokenizer=tokenizer, max_turns=3)
+    env.reset(seed=0)
+    observation, *_, info = env.step(env.encode_action("hello \ud83d"))
+    assert env.decode(observation, info).count("\ufffd") >= 2
+    info["feedback"].encode()
+
+
 def test_an_observation_is_exactly_one_of_three() -> None:
     for wrong in ({}, {"text": "a", "messages": []}, {"text": "a", "token_ids": [1]}):
         with pytest.raises(ValueError, match="exactly one"):
@@ -325,13 +366,13 @@ def test_a_window_keeps_head_and_last_exchanges_with_each_kept_action_verbatim(t
         assert info["context_rewritten"] is (count > 2)
 
 
-def test_rebuilding_renders_a_new_conversation_in_which_kept_actions_stand_as_ids() -> None:
+def test_rebuilding_renders_a_new_conversation_in_which_kept_actions_stand_as_ids(tokenizer: Any) -> None:
     def make(history: Any) -> list[Any]:
         last = history.exchanges[-1]
         kept = {"role": "assistant", "token_ids": last.action_ids}
         return [{"role": "user", "content": f"{len(history.exchanges)} so far."}, kept, {"role": "user", "content": "Go on."}]
 
-    env = Parrot(context=rebuild(make), max_turns=20)
+    env = Parrot(tokenizer=tokenizer, context=rebuild(make), max_turns=20)
     env.reset(seed=0)
     for count, action in enumerate(random_actions(env, 6, 8), start=1):
         observation, *_, info = env.step(action)
