@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from clock import Clock, show
 
@@ -17,7 +18,13 @@ from agent_gym.core import Action
 from agent_gym.envs.tool import ToolEnv
 from agent_gym.tools import tool
 
-STEPS, EPISODES = 50, 60
+STEPS, EPISODES = 15, 100
+
+
+def sentence(name: str, year: int) -> str:
+    return (
+        f"In {year} the records name {name} as keeper of the northern archive, with {year % 97} letters and {year % 89} maps in the house."
+    )
 
 
 @tool
@@ -28,8 +35,19 @@ def look_up(name: str, year: int) -> str:
         name: The person.
         year: The year.
     """
-    return (
-        f"In {year} the records name {name} as keeper of the northern archive, with {year % 97} letters and {year % 89} maps in the house."
+    return sentence(name, year)
+
+
+@tool(name="look_up")
+def look_up_all(name: str, year: int) -> str:
+    """Look up what a person did in three years.
+
+    Args:
+        name: The person.
+        year: The first year.
+    """
+    return "\n\n".join(
+        f"[{number}] Archive {year + number}\n{sentence(name, year + number)} {sentence(name, year - number)}" for number in (1, 2, 3)
     )
 
 
@@ -37,10 +55,16 @@ def call(number: int) -> str:
     return f'<tool_call>\n{{"name": "look_up", "arguments": {{"name": "Person {number}", "year": {1000 + number}}}}}\n</tool_call>'
 
 
-def measure(name: str, tokenizer: str | None) -> None:
-    env = ToolEnv(tools=[look_up], tasks=[{"question": "Who kept the archive?", "answer": "x"}], tokenizer=tokenizer, max_turns=STEPS + 1)
+def measure(what_comes: str, tool_: Any, name: str, tokenizer: str | None) -> None:
+    env = ToolEnv(
+        tools=[tool_],
+        tasks=[{"question": "Who kept the archive?", "answer": "x"}],
+        tokenizer=tokenizer,
+        max_turns=STEPS + 1,
+        max_observation_tokens=8192,
+    )
     env.reset(seed=0)
-    encodings = 0
+    encodings = encoded = 0
     encode_printed = env.chat._encode_printed
 
     def counted(text: str, expected: int | None = None) -> list[int]:
@@ -56,7 +80,7 @@ def measure(name: str, tokenizer: str | None) -> None:
         ids = [env.encode_action(call(number)) for number in numbers]
         # The floor is measured on texts of its own: the tokenizer caches words, and a text that was encoded a moment ago is cheaper.
         others = range(10**6 + episode * STEPS, 10**6 + (episode + 1) * STEPS)
-        spoken = [env.chat._print_turn([{"role": "tool", "content": look_up.function(f"Person {n}", 1000 + n)}])[0] for n in others]
+        spoken = [env.chat._print_turn([{"role": "tool", "content": tool_.function(f"Person {n}", 1000 + n)}])[0] for n in others]
         env.reset(seed=0)
 
         def floor(number: int) -> None:
@@ -65,31 +89,37 @@ def measure(name: str, tokenizer: str | None) -> None:
             env._prompt.copy()
 
         for what, function in (
-            ("tool", lambda number: look_up.function(f"Person {number}", 1000 + number)),
+            ("tool", lambda number: tool_.function(f"Person {number}", 1000 + number)),
             ("text", lambda number: env._respond(actions[number])),  # noqa: B023
             ("ids", lambda number: env.step(ids[number])),  # noqa: B023
             ("floor", floor),
         ):
-            start = Clock()
+            before, start = encodings, Clock()
             for number in range(STEPS):
                 function(number)
             least[what] = min(least[what], (Clock() - start) / STEPS * 1e6)
+            if what == "ids":
+                encoded += encodings - before
     show(
-        f"Hermes tool step ({name} tokenizer)",
+        f"Hermes tool step, {what_comes} ({name} tokenizer)",
+        turn_tokens=len(env.chat.turn([{"role": "tool", "content": tool_.function("Person 1", 1001)}], closed=True)),
         tool_us=least["tool"],
         text_step_us=least["text"],
         above_the_tool_us=least["text"] - least["tool"],
         ids_step_us=least["ids"],
         decode_encode_copy_us=least["floor"],
         ratio=least["ids"] / least["floor"],
-        cache_hits=1 - (encodings - 2) / (EPISODES * STEPS),
+        cache_hits=1 - encoded / (EPISODES * STEPS),
     )
 
 
 def main() -> None:
-    measure("default", None)
+    tokenizers = {"default": None}
     if data := os.environ.get("AGENT_GYM_TEST_DATA"):
-        measure("qwen3", str(Path(data) / "tokenizers" / "qwen3"))
+        tokenizers["qwen3"] = str(Path(data) / "tokenizers" / "qwen3")
+    for what, tool_ in (("a result of one sentence", look_up), ("a result of three passages", look_up_all)):
+        for name, tokenizer in tokenizers.items():
+            measure(what, tool_, name, tokenizer)
 
 
 if __name__ == "__main__":

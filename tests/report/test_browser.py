@@ -1,0 +1,83 @@
+"""The report in a real browser: it says what the run says, in colours that tell action from environment, and hostile text runs nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import require
+from html_events import HOSTILE
+from test_page import make_run
+
+from agent_gym.report import write_report
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    selenium = require("selenium.webdriver")
+    binary, driver = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
+    if binary is None or driver is None:
+        if os.environ.get("AGENT_GYM_REQUIRE_ALL"):
+            pytest.fail("AGENT_GYM_REQUIRE_ALL is set, but Chromium or its driver is missing")
+        pytest.skip("needs Chromium and its driver")
+    options = selenium.ChromeOptions()
+    options.binary_location = binary
+    profile = tmp_path_factory.mktemp("profile")
+    for flag in (
+        "--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--disable-extensions", "--no-first-run", "--mute-audio",
+        "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-quic",
+        "--proxy-server=http://127.0.0.1:9", f"--user-data-dir={profile}",
+    ):  # fmt: skip
+        options.add_argument(flag)
+    if os.getuid() == 0:
+        options.add_argument("--no-sandbox")  # Chromium refuses to sandbox as root
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    started = selenium.Chrome(options=options, service=selenium.ChromeService(driver))
+    try:
+        yield started
+    finally:
+        started.quit()
+
+
+def open_report(browser: Any, folder: Path, **texts: str) -> str:
+    path = write_report(make_run(folder / "run", **texts))
+    browser.get(path.as_uri())
+    return str(browser.execute_script("return document.body.innerText"))
+
+
+def test_it_shows_the_figures_of_the_run_and_an_empty_console(browser: Any, tmp_path: Path) -> None:
+    text = open_report(browser, tmp_path, said="Oslo")
+    for part in ("0.9", "0.7", "Before reinforcement learning", "Oslo"):
+        assert part in text, part
+    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+def test_tokens_of_the_model_and_of_the_environment_differ_in_colour(browser: Any, tmp_path: Path) -> None:
+    open_report(browser, tmp_path)
+    colours = browser.execute_script(
+        "const colour = (query) => { const one = document.querySelector(query);"
+        " return [getComputedStyle(one).color, getComputedStyle(one).backgroundColor, getComputedStyle(one.parentElement).backgroundColor].join(); };"
+        "return [colour('.turn.action pre'), colour('.turn.environment pre')];"
+    )
+    assert colours[0] != colours[1]
+
+
+def test_hostile_text_is_shown_and_runs_nothing(browser: Any, tmp_path: Path) -> None:
+    for number, hostile in enumerate(HOSTILE):
+        safe = hostile.encode("utf-8", "replace").decode().replace("\x00", "\x01")
+        open_report(browser, tmp_path / str(number), said=safe, word=safe)
+        assert browser.execute_script("return document.querySelectorAll('img, iframe, object, embed, base, link').length") == 0
+        assert browser.execute_script("return document.scripts.length") == 2  # its data and its own script
+        assert browser.execute_script("return [typeof window.hacked, document.title === '']") == ["undefined", False]
+
+
+def test_it_fits_a_telephone(browser: Any, tmp_path: Path) -> None:
+    browser.set_window_size(500, 800)  # the smallest window that headless Chromium makes
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True})
+    open_report(browser, tmp_path)
+    wide, window = browser.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")
+    assert wide <= window == 390
