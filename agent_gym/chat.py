@@ -27,9 +27,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent_gym._arrange import join_same_roles, system_into_user_turn, tool_messages_as_user_turns, tools_text
 from agent_gym._encoder import Encoder, alternation, control_tokens
-from agent_gym._skeleton import Skeleton, make_skeleton
+from agent_gym._skeleton import Skeleton, known_skeleton
+from agent_gym._template import Template
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -44,11 +44,6 @@ they are, as they do in an instruction on how to call tools. Special tokens are 
 where its content is cut.
 """
 
-FIXED_DATE = "01 January 2025"
-"""What a template that prints today's date gets to print, since the same task must give the same ids on every day."""
-
-_DUMMY_USER = "Ready?"
-_DUMMY_REPLY = "agentgymdummyreply"
 _GUARD_OPEN, _GUARD_CLOSE = "\ue000", "\ue001"  # private-use characters around the number of a control literal inside world text
 _SPLICE_OPEN, _SPLICE_CLOSE = "\ue002", "\ue003"  # the same around the number of a kept action
 _TURN_CACHE_ENTRIES = 512
@@ -142,6 +137,7 @@ class Chat:
         vocab_size: the number of rows of the model's embedding, when larger than `len(tokenizer)`.
         end_of_turn_ids: further ids at which the model stops (`generation_config.eos_token_id`).
         template_kwargs: passed on to the template (`enable_thinking=False`, say).
+        tools: JSON schemas of the prompts that `render` gets, since a template may print turns differently where there are tools.
 
     Attributes:
         vocab_size: ids run from 0 to vocab_size - 1.
@@ -162,19 +158,19 @@ class Chat:
         vocab_size: int | None = None,
         end_of_turn_ids: Iterable[int] = (),
         template_kwargs: Mapping[str, Any] | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
-        template = tokenizer.chat_template
-        if not template:
+        if not tokenizer.chat_template:
             raise ValueError(
                 f"the tokenizer {tokenizer.name_or_path or type(tokenizer).__name__!r} has no chat template. Set `tokenizer.chat_template`, "
                 "or pass the tokenizer of a chat model."
             )
         self.tokenizer = tokenizer
-        self._template_text = "\n".join(template.values()) if isinstance(template, dict) else template
-        self._kwargs = dict(template_kwargs or {})
-        self._dated = "strftime_now" in self._template_text
-        self._control = control_tokens(tokenizer, self._template_text, tuple(markers))
-        self._escapes = tuple(marker for marker in dict.fromkeys(markers) if marker not in self._control)
+        self._printer = Template(tokenizer, template_kwargs or {}, tools)
+        self.notes = self._printer.notes
+        self._control = control_tokens(tokenizer, self._printer.text, tuple(markers))
+        own = () if self._printer.shows_tool_role else ("<tool_response>", "</tool_response>")
+        self._escapes = tuple(marker for marker in dict.fromkeys([*markers, *own]) if marker not in self._control)
         self._control_ids = frozenset(self._control.values())
         self._encoder = Encoder(tokenizer, self._control)
         self._control_pattern = alternation(self._control)
@@ -189,7 +185,6 @@ class Chat:
                 f"vocab_size={vocab_size} is below the tokenizer's {len(tokenizer)} ids; give the number of rows of the embedding"
             )
         self.fingerprint = tokenizer_fingerprint(tokenizer)
-        self._probe()
         self.end_of_turn_ids = self._find_end_of_turn(end_of_turn_ids)
         self.pad_id = self._find_pad()
 
@@ -213,11 +208,12 @@ class Chat:
         safe: list[dict[str, Any]] = []
         for message in messages:
             if message.get("token_ids") is not None:
+                self._check_role(message.get("role"))
                 safe.append({"role": message["role"], "content": f"{_SPLICE_OPEN}{len(kept)}{_SPLICE_CLOSE}"})
                 kept.append(message["token_ids"])
             else:
                 safe.append(self._safe(message))
-        text = self._print(safe, tools=self._safe_tools(tools))
+        text = self._printer.print(safe, self._safe_tools(tools))
         pieces = re.split(f"{_SPLICE_OPEN}([0-9]+){_SPLICE_CLOSE}", text)
         if [int(number) for number in pieces[1::2]] != list(range(len(kept))):
             raise ValueError(
@@ -232,8 +228,8 @@ class Chat:
                 ids += action
                 after_closed = bool(action) and action[-1] in self.end_of_turn_ids
             else:
-                encoded = self._encode_printed(piece)
-                ids += encoded[1:] if after_closed and encoded[:1] == [self._closing_id] else encoded
+                encoded = self._encode_printed(piece, inner=index > 0)
+                ids += self._rest_of(encoded) if after_closed else encoded
                 after_closed = False
         return ids
 
@@ -272,7 +268,14 @@ class Chat:
                 ids = self._turn_ids(messages)
         else:
             ids = self._turn_ids(messages)
-        return (ids[1:] if closed and ids and ids[0] == self._closing_id else list(ids)), messages
+        return (self._rest_of(ids) if closed else list(ids)), messages
+
+    def _rest_of(self, ids: list[int]) -> list[int]:
+        """What is left of a turn behind an action that ended: all behind the end of turn that the template closes it with."""
+        if self._closing_id is None:
+            return list(ids)
+        head = ids[: self._closing_length + 2]  # blanks before it may merge otherwise than they do alone
+        return ids[head.index(self._closing_id) + 1 :] if self._closing_id in head else list(ids)
 
     def _shortened(self, message: Message) -> Message:
         """A message without its limit; text far beyond it is cut before anything is encoded."""
@@ -284,11 +287,11 @@ class Chat:
     def _turn_ids(self, messages: Sequence[Message]) -> list[int]:
         """The ids of a whole turn, from the cache if it was shown before."""
         if not messages:
-            return self._encode_printed(self._closing_text)
+            return self._encode_printed(self._printer.closing, inner=True)
         text, expected = self._print_turn(messages)
         ids = self._turn_cache.get(text)
         if ids is None:
-            ids = self._encode_printed(text, expected)
+            ids = self._encode_printed(text, expected, inner=True)
             if len(text) <= _TURN_CACHE_CHARACTERS:
                 if len(self._turn_cache) >= _TURN_CACHE_ENTRIES:
                     self._turn_cache.pop(next(iter(self._turn_cache)), None)
@@ -307,58 +310,22 @@ class Chat:
                 printed = skeleton.fill(contents)  # type: ignore[arg-type]  # every content is a str here
                 if printed is not None:
                     return printed, expected
-        return self._print_behind_dummy([self._safe(message) for message in messages]), None
+        return self._printer.print_turn([self._safe(message) for message in messages]), None
 
     def _learn_skeleton(self, roles: tuple[str, ...]) -> tuple[Skeleton | None, int]:
         if len(self._skeletons) >= 64:
             self._skeletons.clear()
-        skeleton = make_skeleton(roles, self._print_behind_dummy, self._trace_behind_dummy) if len(roles) <= 16 else None
+        for role in roles:
+            self._check_role(role)
+        skeleton = known_skeleton(roles, self._printer, self._hostile_pattern) if len(roles) <= 16 else None
         expected = sum(len(self._control_pattern.findall(piece)) for piece in skeleton.pieces) if skeleton is not None else 0
         self._skeletons[roles] = (skeleton, expected)
         return skeleton, expected
 
-    def _print_behind_dummy(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """Render the dummy conversation with the messages behind it and cut at the dummy's content."""
-        printed = self._print([{"role": "user", "content": _DUMMY_USER}, {"role": "assistant", "content": _DUMMY_REPLY}, *messages])
-        return printed[printed.index(_DUMMY_REPLY) + len(_DUMMY_REPLY) :]
-
-    def _trace_behind_dummy(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """The same with contents whose use by the template is being watched (see `_skeleton.py`)."""
-        from transformers.utils.chat_template_utils import _compile_jinja_template
-
-        dummy: list[Mapping[str, Any]] = [{"role": "user", "content": _DUMMY_USER}, {"role": "assistant", "content": _DUMMY_REPLY}]
-        compiled = _compile_jinja_template(self._template(None))
-        printed: str = compiled.render(
-            messages=self._arrange([*dummy, *messages]),
-            tools=None,
-            documents=None,
-            add_generation_prompt=True,
-            **{**self.tokenizer.special_tokens_map, **self._kwargs},
-        )
-        return printed[printed.index(_DUMMY_REPLY) + len(_DUMMY_REPLY) :]
-
-    def _print(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None, opening: bool = True) -> str:
-        """Run the template over guarded messages."""
-        arranged = self._arrange(messages, tools)
-        shown: list[Any] | None = list(tools) if tools and self._shows_tools else None
-        return self._apply(arranged, shown, opening)
-
-    def _apply(self, messages: list[dict[str, Any]], tools: list[Any] | None, opening: bool = True) -> str:
-        return str(
-            self.tokenizer.apply_chat_template(
-                messages,
-                tools=tools,
-                chat_template=self._template(tools),
-                tokenize=False,
-                add_generation_prompt=opening,
-                **self._kwargs,
-            )
-        )
-
-    def _template(self, tools: list[Any] | None) -> str:
-        """The template for prompts with or without tools; a macro takes the place of the function that prints today's date."""
-        template = str(self.tokenizer.get_chat_template(tools=tools))
-        return f"{{%- macro strftime_now(format) -%}}{FIXED_DATE}{{%- endmacro -%}}{template}" if self._dated else template
+    @staticmethod
+    def _check_role(role: Any) -> None:
+        if not isinstance(role, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,31}", role):
+            raise ValueError(f"the role of a message is a word such as user, assistant, system or tool, not {role!r}")
 
     # ------------------------------------------------------------------------------------------------ text
 
@@ -426,7 +393,7 @@ class Chat:
         """
         if max_tokens < 1:
             raise ValueError(f"max_tokens must be at least 1, not {max_tokens}")
-        if len(text) * 4 <= max_tokens or (len(text) <= max_tokens and text.isascii()):
+        if len(text) <= max_tokens and text.isascii():
             return text
         window = 8 * max_tokens + 64  # long enough for almost every text; widened where tokens are longer
         while True:
@@ -486,6 +453,7 @@ class Chat:
 
     def _safe(self, message: Message) -> dict[str, Any]:
         """A copy of the message in which control literals are guarded, and markers without a token escaped."""
+        self._check_role(message.get("role"))
         if not isinstance(message.get("content"), str):
             raise ValueError(
                 f"a message needs a string as `content`, not {message.get('content')!r} in {dict(message)!r:.300} (`token_ids` may stand instead only in "
@@ -534,10 +502,10 @@ class Chat:
 
         return re.sub(f"{_GUARD_OPEN}(u[0-9a-f]+|[0-9]+){_GUARD_CLOSE}", restore, text)
 
-    def _encode_printed(self, text: str, expected: int | None = None) -> list[int]:
+    def _encode_printed(self, text: str, expected: int | None = None, *, inner: bool = False) -> list[int]:
         """Encode what the template printed. Only control tokens that stand in `text` itself, outside guards, come out as such."""
         if _GUARD_OPEN not in text:
-            ids = self._encoder.encode(text)
+            ids = self._encoder.encode_inner(text, self._encoder.encode) if inner else self._encoder.encode(text)
             # One too many or too few: content and template text, or the normaliser, made or broke a control token together.
             if self.count_control(ids) == (len(self._control_pattern.findall(text)) if expected is None else expected):
                 return ids
@@ -549,86 +517,18 @@ class Chat:
             at = match.end()
         return ids + self._encoder.encode_plain(self._unguard(text[at:]))
 
-    # ------------------------------------------------------------------------------------------------ the template's ways
-
-    def _arrange(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None) -> list[dict[str, Any]]:
-        """Bring messages into the form that this template prints."""
-        arranged = [dict(message) for message in messages]
-        if tools and not self._shows_tools:
-            text = tools_text(tools)
-            if arranged and arranged[0]["role"] == "system":
-                arranged[0]["content"] = f"{arranged[0]['content']}\n\n{text}"
-            else:
-                arranged.insert(0, {"role": "system", "content": text})
-        if not self._shows_tool_role:
-            arranged = tool_messages_as_user_turns(arranged)
-        if not self._shows_system:
-            arranged = system_into_user_turn(arranged)
-        if not self._shows_repeats:
-            arranged = join_same_roles(arranged)
-        return arranged
-
-    def _probe(self) -> None:
-        """Find out what the template prints, refuses and drops; set the fallbacks and the closing of a turn."""
-        self._shows_tools = self._shows_tool_role = self._shows_system = self._shows_repeats = True
-        notes: list[str] = []
-        refusals: list[Exception] = []
-        user = {"role": "user", "content": "probeuser"}
-        reply = {"role": "assistant", "content": "probereply"}
-
-        def prints(messages: list[dict[str, Any]], *wanted: str, tools: list[Any] | None = None) -> bool:
-            try:
-                text = self._apply(messages, tools).lower()
-            except Exception as error:  # noqa: BLE001  # a template refuses in its own words: any error means that it does not print this
-                refusals.append(error)
-                return False
-            places = [text.find(one) for one in wanted]
-            return -1 not in places and places == sorted(places)
-
-        if not prints([user], "probeuser") or not prints([user, reply, user], "probeuser", "probereply"):
-            raise ValueError(
-                "the chat template does not print a plain conversation of user, assistant and user; pass a tokenizer with a chat template, and look "
-                f"at template_kwargs={self._kwargs}"
-            ) from (refusals[0] if refusals else None)
-        if not prints([{"role": "system", "content": "probesystem"}, user], "probesystem", "probeuser"):
-            self._shows_system = False
-            notes.append("the template has no system role: the system message heads the first user turn")
-        tools = [{"role": "tool", "content": "probetoolone"}, {"role": "tool", "content": "probetooltwo"}]
-        follow = {"role": "user", "content": "probefollow"}
-        if not prints([user, reply, *tools], "probereply", "probetoolone", "probetooltwo"):
-            self._shows_tool_role = False
-            notes.append("the template does not print role tool: tool messages become one user turn of <tool_response> blocks")
-        elif not prints([user, reply, *tools, follow], "probetoolone", "probetooltwo", "probefollow"):
-            self._shows_tool_role = False
-            notes.append("the template refuses a user turn behind tool messages: tool messages become part of the user turn")
-        if not prints([user, reply, follow, {"role": "user", "content": "probeagain"}], "probefollow", "probeagain"):
-            self._shows_repeats = False
-            notes.append("the template refuses repeated roles: adjacent messages of one role are joined")
-        schema = {
-            "type": "function",
-            "function": {"name": "probefunction", "description": "d", "parameters": {"type": "object", "properties": {}}},
-        }
-        if not prints([user], "probefunction", tools=[schema]) and not prints([user], "probeuser", "probefunction", tools=[schema]):
-            self._shows_tools = False
-            notes.append("the template ignores tools: they are described in the system message")
-        if self._dated:
-            notes.append(f"the template prints today's date: it gets {FIXED_DATE}")
-        if not self._shows_tool_role:
-            self._escapes = tuple(
-                dict.fromkeys([*self._escapes, *(m for m in ("<tool_response>", "</tool_response>") if m not in self._control)])
-            )
-            self._hostile_pattern = self._watch_for()
-        self.notes = tuple(notes)
-
-        closed = self._print([user, {"role": "assistant", "content": _DUMMY_REPLY}], opening=False)
-        self._closing_text = closed[closed.index(_DUMMY_REPLY) + len(_DUMMY_REPLY) :]
+    # ------------------------------------------------------------------------------------------------ ids of its own
 
     def _find_end_of_turn(self, further: Iterable[int]) -> tuple[int, ...]:
-        closing = self._encoder.encode(self._closing_text)
+        closing = self._encoder.encode_inner(self._printer.closing, self._encoder.encode)
         eos = self.tokenizer.eos_token_id
         # The template may close a turn with ordinary text (a line break): that alone ends no action, unless there is nothing else.
-        first = closing[:1] if closing and (closing[0] in self._control_ids or closing[0] == eos or eos is None) else []
-        self._closing_id: int | None = first[0] if first else None
+        place = next(
+            (at for at, one in enumerate(closing) if one in self._control_ids or one == eos), 0 if closing and eos is None else None
+        )
+        self._closing_id: int | None = None if place is None else closing[place]
+        self._closing_length = len(closing)
+        first = [] if self._closing_id is None else [self._closing_id]
         ends = tuple(dict.fromkeys([*first, *([] if eos is None else [int(eos)]), *(int(one) for one in further)]))
         if outside := [one for one in ends if not 0 <= one < self.vocab_size]:
             raise ValueError(f"end_of_turn_ids {outside} lie outside the vocabulary of {self.vocab_size} ids")
@@ -644,6 +544,6 @@ class Chat:
             return int(pad)
         used = {self.tokenizer.bos_token_id, self.tokenizer.eos_token_id, self.tokenizer.unk_token_id, *self._end_set}
         for index, token in sorted(self.tokenizer.added_tokens_decoder.items()):
-            if token.special and index not in used and str(token) not in self._template_text and index < self.vocab_size:
+            if token.special and index not in used and str(token) not in self._printer.text and index < self.vocab_size:
                 return int(index)
         return self.vocab_size

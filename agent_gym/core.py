@@ -202,14 +202,15 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
         self.max_observation_tokens = int(max_observation_tokens)
         self.max_action_tokens = int(max_action_tokens)
         self.max_tool_result_tokens = int(max_tool_result_tokens)
+        self.tools = list(tools) if tools else None
         self.chat = Chat(
             load_tokenizer(tokenizer),
             markers=markers,
             vocab_size=vocab_size,
             end_of_turn_ids=end_of_turn_ids,
             template_kwargs=template_kwargs,
+            tools=self.tools,
         )
-        self.tools = list(tools) if tools else None
         can_rebuild = type(self)._rebuild is not AgentEnv._rebuild
         self.context = parse_context(context, (lambda _history: self._rebuild()) if can_rebuild else None)
         self.observation_space: TokenBox = TokenBox(self.max_observation_tokens, self.chat.vocab_size, self.chat.pad_id)  # type: ignore[assignment]  # Gymnasium's Space is invariant
@@ -452,7 +453,7 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
     def _checked_action(self, action: Any) -> IdArray:
         try:
             array = np.asarray(action)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RuntimeError) as error:
             raise InvalidAction(f"an action is a sequence of token ids, not {action!r:.200}") from error
         if array.size == 0 and array.ndim == 1:
             return np.empty(0, dtype=np.int64)
@@ -473,6 +474,8 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
 
     def _checked_ids(self, ids: Sequence[int]) -> list[int]:
         listed = [int(one) for one in ids]
+        if any(one != other for one, other in zip(listed, ids, strict=True)):
+            raise ValueError(f"the environment's token ids must be whole numbers, not {list(ids)[:10]!r}")
         if listed and (min(listed) < 0 or max(listed) >= self.chat.vocab_size):
             raise ValueError(f"the environment's token ids must lie in [0, {self.chat.vocab_size - 1}], not {min(listed)} to {max(listed)}")
         return listed
@@ -485,6 +488,8 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
             feedback = f"environment fault: {outcome}"
             info = self._info(feedback, _NOTHING, 0.0, StopReason.ENV_FAULT, rewritten=False, dropped=dropped)
             return self._observe(), 0.0, False, True, info
+        if not isinstance(outcome, Outcome):
+            raise TypeError(f"{type(self).__name__}._respond must return an Outcome, not {outcome!r:.200}")
         reward, terminated, truncated = float(outcome.reward), bool(outcome.terminated), False
         messages = outcome.observation.as_messages()
         fitted, rewritten, messages = self._advance(action, outcome.observation, messages)

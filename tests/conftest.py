@@ -21,3 +21,23 @@ def data_dir() -> Path:
 def qwen3_path(data_dir: Path) -> str:
     """The folder of the real Qwen3 tokenizer."""
     return str(data_dir / "tokenizers" / "qwen3")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the switch of the tests that need a pretrained model."""
+    parser.addoption("--real-model", action="store_true", help="also run the tests that download and run a pretrained model (minutes)")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests that need a pretrained model unless they were asked for, also where nothing may be skipped."""
+    if config.getoption("--real-model"):
+        return
+    left_out = [item for item in items if item.get_closest_marker("real_model")]
+    if left_out:
+        items[:] = [item for item in items if not item.get_closest_marker("real_model")]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say whether those tests run."""
+    return f"real model: {'its tests run' if config.getoption('--real-model') else 'its tests are deselected; --real-model runs them'}"

@@ -39,6 +39,19 @@ TEMPLATES = {
     "plain_text": "{% for m in messages %}{{ m.role + ': ' + m.content + ('</s>' if m.role == 'assistant' else '') + '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ 'assistant:' }}{% endif %}",
     "shouts": CHATML.replace("m.content", "(m.content | upper if m.role == 'tool' else m.content)"),
+    "end_behind_blank": "{% for m in messages %}{% if m.role == 'assistant' %}{{ ' ' + m.content + ' </s>' }}{% else %}"
+    "{{ '[INST] ' + m.content + ' [/INST]' }}{% endif %}{% endfor %}",
+    "end_behind_newline": CHATML.replace("m.content + '<|im_end|>'", "m.content + '\\n<|im_end|>'"),
+    "no_closing_at_the_end": "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content }}"
+    "{% if not (loop.last and m.role == 'assistant') %}{{ '<|im_end|>\\n' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
+    "asks_by_macro": "{% macro show(c) %}{{ c }}{% endmacro %}{% for m in messages %}{% set c = show(m.content) %}"
+    "{{ '<|im_start|>' + m.role + ('!' if 'zebra' in c else '') + '\\n' + c + '<|im_end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
+    "cuts_long_ones": CHATML.replace("m.content", "m.content | truncate(1000)"),
+    "joins_by_tilde": "{% for m in messages %}{% set c = '' ~ m.content %}"
+    "{{ '<|im_start|>' + m.role + ('!' if c.startswith('zebra') else '') + '\\n' + c + '<|im_end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
     "looks_inside": "{% for m in messages %}{{ '<|im_start|>' + m.role + ('!' if 'zebra' in m.content else '') + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
 }
@@ -91,6 +104,8 @@ GENERATED: dict[str, dict[str, Any]] = {
     "pad_is_eos": {"template": "merges_tools", "pad": "<|im_end|>"},
     "eos_is_another": {"template": "chatml", "eos": "</s>"},
     "rstrip": {"template": "chatml", "rstrip": True},
+    "metaspace_plain": {"template": "plain_text", "kind": "metaspace", "eos": "</s>"},
+    "inst": {"template": "end_behind_blank", "eos": "</s>"},
 }
 
 
