@@ -67,10 +67,10 @@ def measure(what_comes: str, tool_: Any, name: str, tokenizer: str | None) -> No
     encodings = encoded = 0
     encode_printed = env.chat._encode_printed
 
-    def counted(text: str, expected: int | None = None) -> list[int]:
+    def counted(text: str, expected: int | None = None, *, inner: bool = False) -> list[int]:
         nonlocal encodings
         encodings += 1
-        return encode_printed(text, expected)
+        return encode_printed(text, expected, inner=inner)
 
     env.chat._encode_printed = counted  # type: ignore[method-assign]
     least = dict.fromkeys(("tool", "text", "ids", "floor"), float("inf"))

@@ -70,7 +70,7 @@ class EmbeddedConfig:
     updates: int = 50
     tasks_per_update: int = 16
     num_generations: int = 8
-    learning_rate: float = 1e-3
+    learning_rate: float = 5e-4
     max_action_tokens: int = 40
     eval_tasks: int = 200
     curve_tasks: int = 64
