@@ -19,7 +19,6 @@ is, id for id, the last prompt, the action, and the new turn.
 from __future__ import annotations
 
 import copy
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +31,7 @@ from gymnasium.error import InvalidAction, ResetNeeded
 from numpy.typing import NDArray
 
 from agent_gym._encoder import without_surrogates
+from agent_gym._names import nearest
 from agent_gym.chat import Chat, Message, load_tokenizer
 from agent_gym.compat import let_text_through_array_conversion
 from agent_gym.context import ContextPolicy, Exchange, History, parse_context
@@ -320,9 +320,9 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
         options = dict(options or {})
         for name in options:
             if name not in self.option_names:
-                near = difflib.get_close_matches(str(name), self.option_names, n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
-                raise ValueError(f"reset does not know the option {name!r}; it takes {', '.join(self.option_names)}{hint}")
+                raise ValueError(
+                    f"reset does not know the option {name!r}; it takes {', '.join(self.option_names)}{nearest(str(name), self.option_names)}"
+                )
         self._running = False
         self.turn = 0
         self.history = History()

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from agent_gym.policies import Policy
 
 __all__ = [
+    "EVAL_SEEDS",
     "MODEL_ARMS",
     "Arm",
     "Estimate",
@@ -53,6 +54,9 @@ __all__ = [
 
 MODEL_ARMS: Mapping[str, float | None] = MappingProxyType({"sampled": 1.0, "greedy": 0.0})
 """The arms of a model: name and temperature."""
+
+EVAL_SEEDS = 1_000_000
+"""The first seed of an evaluation where an environment has no splits: training takes seeds from 0 on."""
 
 SCHEMA = "agent-gym.evaluation/1"
 CONFIDENCE = 0.95
@@ -138,7 +142,7 @@ class Evaluation:
     Attributes:
         env_id: of the environment.
         arms: by name.
-        settings: env_kwargs, split, seed, data source, level, engine, model, tokenizer fingerprint, versions.
+        settings: env_kwargs, split, seed, data source, level, engine, model, tokenizer fingerprint, versions; `split_by` where nobody chose the split.
     """
 
     env_id: str
@@ -199,6 +203,9 @@ class Evaluation:
             for k in sorted({k for one in figures for k in one if k > 1}):
                 table.add_row(f"{label}{k}", *(f"{one[k]:.3f}" if k in one else "" for one in figures))
         table.add_section()
+        shown = [str(part) for part in (self.settings.get("split"), self.settings.get("split_by")) if part]
+        if shown:
+            table.add_row("split", *(escape(", ".join(shown)) for _ in arms))
         for label, show in _ROWS:
             table.add_row(label, *(show(arm) for arm in arms))
         for reason in sorted({reason for arm in arms for reason in arm.stop_reasons}):
@@ -219,9 +226,9 @@ _ROWS: tuple[tuple[str, Callable[[Arm], str]], ...] = (
 
 
 def _column_title(arm: Arm) -> str:
-    if arm.temperature is None:
-        return arm.name
-    return f"{arm.name} (T={arm.temperature:g}{f', {arm.samples} samples' if arm.samples > 1 else ''})"
+    notes = [f"T={arm.temperature:g}"] if arm.temperature is not None else []
+    notes += [f"{arm.samples} samples"] if arm.samples > 1 else []
+    return f"{arm.name} ({', '.join(notes)})" if notes else arm.name
 
 
 def _cell(estimate: Estimate | None) -> str:
@@ -451,7 +458,7 @@ Played = Mapping[str, tuple[Trajectory, ...]]
 """The episodes of each arm, in the order of the tasks."""
 
 
-def task_rows(env: gymnasium.Env[Any, Any], env_id: str, env_kwargs: Mapping[str, Any], tasks: int) -> list[dict[str, Any]]:
+def task_rows(env: gymnasium.Env[Any, Any], env_id: str, env_kwargs: Mapping[str, Any], tasks: int, first: int = 0) -> list[dict[str, Any]]:
     """Return one row per task: the first of a finite data set, or the first seeds of a generated one.
 
     Args:
@@ -459,6 +466,7 @@ def task_rows(env: gymnasium.Env[Any, Any], env_id: str, env_kwargs: Mapping[str
         env_id: its id.
         env_kwargs: its keywords, the split among them.
         tasks: how many; a finite data set may hold fewer.
+        first: the number of the first task.
 
     Returns:
         Rows as `agent_gym.flows.run_rows` takes them, each with a group id of its own.
@@ -472,8 +480,8 @@ def task_rows(env: gymnasium.Env[Any, Any], env_id: str, env_kwargs: Mapping[str
     known = getattr(unwrapped, "num_tasks", None)
     head = {"env_id": env_id, "env_kwargs": dict(env_kwargs)}
     if known is not None:
-        return [{**head, "seed": i, "options": {"index": i}, "group_id": f"task-{i}"} for i in range(min(tasks, int(known)))]
-    seeds = unwrapped.task_seeds(n=tasks) if hasattr(unwrapped, "task_seeds") else list(range(tasks))
+        return [{**head, "seed": i, "options": {"index": i}, "group_id": f"task-{i}"} for i in range(first, min(first + tasks, int(known)))]
+    seeds = unwrapped.task_seeds(n=first + tasks)[first:] if hasattr(unwrapped, "task_seeds") else list(range(first, first + tasks))
     return [{**head, "seed": int(seed), "group_id": f"task-{i}"} for i, seed in enumerate(seeds[:tasks])]
 
 
@@ -484,6 +492,7 @@ def evaluate(
     env_kwargs: Mapping[str, Any] | None = None,
     split: str | None = None,
     tasks: int = 200,
+    first: int = 0,
     rows: Sequence[Mapping[str, Any]] | None = None,
     samples: int = 1,
     arms: Mapping[str, float | None] = MODEL_ARMS,
@@ -504,8 +513,9 @@ def evaluate(
         env_kwargs: keywords of the environment, without the tokenizer (that is `env_factory`'s business), so that they can be written down.
         split: of the tasks; None takes the one in `env_kwargs`, or the environment's own default.
         tasks: how many.
+        first: the number of the first of them.
         rows: these tasks and no others, in place of `tasks`.
-        samples: episodes per task in arms that sample; a greedy arm and one without a temperature have one.
+        samples: episodes per task; a greedy arm has one.
         arms: name -> temperature; 0 is greedy, None for a policy that has none.
         max_tokens: of a reply; None takes the environment's.
         seed: of sampling and of the bootstrap.
@@ -536,7 +546,7 @@ def evaluate(
     make = env_factory or (lambda row: gymnasium.make(row["env_id"], **row["env_kwargs"]))
     probe = make({"env_id": env_id, "env_kwargs": keywords, "seed": None, "options": {}, "group_id": ""})
     try:
-        rows = [dict(row) for row in rows] if rows is not None else task_rows(probe, env_id, keywords, tasks)
+        rows = [dict(row) for row in rows] if rows is not None else task_rows(probe, env_id, keywords, tasks, first)
         settings = _settings(probe, keywords, model=model, engine=engine)
         longest = int(getattr(probe.action_space, "max_length", 512))
     finally:
@@ -546,7 +556,7 @@ def evaluate(
     results: dict[str, Arm] = {}
     played: dict[str, tuple[Trajectory, ...]] = {}
     for name, temperature in arms.items():
-        repeats = samples if temperature else 1
+        repeats = 1 if temperature == 0 else samples
         done = run_rows(
             [row for row in rows for _ in range(repeats)],
             policy,
@@ -566,7 +576,7 @@ def evaluate(
     settings.update(_told_by(played))
     settings.update(
         tasks=len(rows),
-        samples=samples,
+        samples=max(arm.samples for arm in results.values()),
         seed=seed,
         max_tokens=max_tokens or longest,
         flow=flow if isinstance(flow, str) else type(flow).__name__,
@@ -581,14 +591,16 @@ def _bound(call: Callable[[str, Sequence[Trajectory]], None], name: str) -> Call
 def _settings(env: gymnasium.Env[Any, Any], keywords: Mapping[str, Any], *, model: str, engine: str) -> dict[str, Any]:
     """What the figures depend on, as far as the environment knows it."""
     from agent_gym.runs import collect_versions
+    from agent_gym.wrappers import TokenizeText
 
     unwrapped: Any = env.unwrapped
+    has_splits = isinstance(getattr(unwrapped, "split", None), str) and not isinstance(unwrapped, TokenizeText)
     versions = collect_versions()
     source = keywords.get("dataset", "embedded")
     return {
         "model": model,
         "engine": engine,
-        "split": str(getattr(unwrapped, "split", keywords.get("split", ""))),
+        "split": unwrapped.split if has_splits else str(keywords.get("split", "")),
         "env_kwargs": dict(keywords),
         "data_source": source if isinstance(source, str) else str(source),
         "level": str(keywords.get("level", "")),

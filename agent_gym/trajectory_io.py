@@ -10,6 +10,7 @@ with the single key "$" + kind. Every file states its schema version; a newer on
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import math
 import os
@@ -194,6 +195,9 @@ def _check_version(version: Any, path: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------ JSONL
+_MAX_HEADER = 4096  # bytes; a longer first line is nobody's header
+
+
 def _header() -> str:
     return _dumps({"format": _FORMAT, "version": SCHEMA_VERSION})
 
@@ -222,6 +226,10 @@ class TrajectoryWriter:
         if not self.path.exists() or not self.path.stat().st_size:
             return
         with self.path.open("rb+") as file:
+            first = file.readline(_MAX_HEADER)
+            cut_header = len(first) < len(_header()) and _header().encode().startswith(first)
+            if not cut_header:
+                _read_header(first, self.path)  # before anything is written: the file may be somebody else's
             end = file.seek(0, os.SEEK_END)
             cut = _last_newline(file, end)
             if cut != end:
@@ -234,10 +242,6 @@ class TrajectoryWriter:
                         f"{self.path}: the last line was cut off in the middle and is removed ({len(fragment)} bytes)", stacklevel=3
                     )
                     file.truncate(cut)
-            file.seek(0)
-            first = file.readline()
-        if first:
-            _read_header(first, self.path)
 
     def _line(self, text: str) -> None:
         self._file.write(text + "\n")
@@ -281,7 +285,7 @@ def _last_newline(file: Any, end: int) -> int:
 def _is_json(text: bytes) -> bool:
     try:
         json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 
@@ -294,7 +298,7 @@ def _read_header(line: bytes | str, path: Path) -> None:
     """
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         record = None
     if not isinstance(record, dict) or record.get("format") != _FORMAT:
         raise ValueError(f'{path} is no trajectory file: its first line should be {{"format": "{_FORMAT}", "version": N}}')
@@ -302,23 +306,34 @@ def _read_header(line: bytes | str, path: Path) -> None:
 
 
 def _iter_jsonl(path: Path) -> Iterator[Trajectory]:
-    with path.open(encoding="utf-8", newline="\n") as file:
+    with path.open("rb") as file:
         first = file.readline()
         if not first.strip():
             return
         _read_header(first, path)
         for number, line in enumerate(file, start=2):
             try:
-                record = json.loads(line)
-            except ValueError as error:
-                if line.endswith("\n"):
+                record = json.loads(line.decode("utf-8"))
+            except (ValueError, RecursionError) as error:
+                if line.endswith(b"\n"):
                     raise ValueError(f"{path}, line {number}: not JSON ({error})") from error
                 warnings.warn(f"{path}, line {number}: the last line was cut off in the middle and is left out", stacklevel=3)
                 return
-            if record.get("format") == _FORMAT:  # files put behind one another
+            if isinstance(record, dict) and record.get("format") == _FORMAT:  # files put behind one another
                 _check_version(record.get("version"), path)
                 continue
-            yield _from_json(record)
+            with _named_damage(f"{path}, line {number}"):
+                trajectory = _from_json(record)
+            yield trajectory
+
+
+@contextlib.contextmanager
+def _named_damage(where: str) -> Iterator[None]:
+    """Turn whatever a damaged record raises into a ValueError that says where it stands."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, SyntaxError, TypeError, ValueError) as error:
+        raise ValueError(f"{where}: this record is damaged, or no trajectory ({error!r})") from error
 
 
 # ------------------------------------------------------------------------------------------------------------ Parquet
@@ -394,11 +409,15 @@ def _iter_parquet(path: Path) -> Iterator[Trajectory]:
         if stated is None:
             raise ValueError(f"{path} is no trajectory file: its metadata has no {_PARQUET_KEY.decode()}")
         _check_version(int(stated) if stated.isdigit() else stated, path)
+        number = 0
         for batch in file.iter_batches(batch_size=64):
             for row in batch.to_pylist():
-                head, steps = json.loads(row["head"]), [json.loads(step) for step in row["steps"]]
-                logprobs = [None if values is None else np.array(values, dtype=np.float32) for values in row["logprobs"]]
-                yield _rebuild(head, row["observation_shared"], row["observation_rest"], row["action_ids"], logprobs, steps)
+                with _named_damage(f"{path}, row {number}"):
+                    head, steps = json.loads(row["head"]), [json.loads(step) for step in row["steps"]]
+                    logprobs = [None if values is None else np.array(values, dtype=np.float32) for values in row["logprobs"]]
+                    trajectory = _rebuild(head, row["observation_shared"], row["observation_rest"], row["action_ids"], logprobs, steps)
+                yield trajectory
+                number += 1
 
 
 # ------------------------------------------------------------------------------------------------------------ both

@@ -61,7 +61,7 @@ def measure(what_comes: str, tool_: Any, name: str, tokenizer: str | None) -> No
         tasks=[{"question": "Who kept the archive?", "answer": "x"}],
         tokenizer=tokenizer,
         max_turns=STEPS + 1,
-        max_observation_tokens=8192,
+        max_observation_tokens=32_768,  # room for all turns, so that no result is cut
     )
     env.reset(seed=0)
     encodings = encoded = 0

@@ -16,4 +16,4 @@ def require(name: str) -> ModuleType:
     except ImportError as error:
         if os.environ.get("AGENT_GYM_REQUIRE_ALL") == "1":
             pytest.fail(f"AGENT_GYM_REQUIRE_ALL=1, but {name} cannot be imported: {error}")
-        pytest.skip(f"{name} is not installed ({error})")
+        pytest.skip(f"{name} is not installed ({error})", allow_module_level=True)

@@ -103,6 +103,13 @@ def test_the_module_runs_as_a_command() -> None:
         (["play", "AgentR1/Tol-v0"], "did you mean 'AgentR1/Tool-v0'?"),
         (["report", "nowhere"], "no run folder"),
         (["serve-search", "nowhere.jsonl"], "nowhere.jsonl"),
+        (["serve-search", "nowhere.jsonl", "--port", "99999"], "99999 is no port"),
+        (["serve-search", "nowhere.jsonl", "--port", "x"], "whole number"),
+        (["play", ":AgentR1/Tool-v0"], "no module ''"),
+        (["play", "AgentR1/Tool-v0", "--env-arg", "max_observation_tokens=99999999999999"], "Unable to allocate"),
+        (["rollout", HOTPOT, "--model", "expert", "--out", "x.jsonl", "--env-arg", "reward=5"], "reward must be"),
+        (["rollout", HOTPOT, "--model", "expert", "--out", "x.jsonl", "--env-arg", "corpus=5"], "corpus must be"),
+        (["rollout", "AgentR1/Tool-v0", "--model", "expert", "--out", "x.jsonl", "--env-arg", "reward=5"], "reward must be"),
         (["train", "--resume"], "--output-dir"),
         (["train", "--resume", "--output-dir", "nowhere"], "holds no run"),
         (["train", "--config", "nowhere.yaml"], "no recipe"),
@@ -165,7 +172,7 @@ def test_a_person_can_win_by_doing_what_the_expert_says(monkeypatch: pytest.Monk
     feed(monkeypatch, "\n".join([*lines, ":quit"]) + "\n")
     assert main(["play", HOTPOT, "--env-arg", "level=bridge", "--seed", "5"]) == 0
     shown = capsys.readouterr().out
-    assert "solved: reward 1" in shown and "not solved" not in shown and "Where does" in shown
+    assert "solved: reward 1" in shown and "not solved" not in shown and env.unwrapped.qa.question in shown
 
 
 def test_the_commands_of_play(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -283,6 +290,79 @@ def test_official_data_is_read_with_a_real_tokenizer(data_dir: Path, qwen3_path:
     assert content["arms"]["expert"]["estimates"]["success"]["mean"] == 1.0 and content["data_source"] != "embedded"
 
 
+def shown_and_saved(capsys: pytest.CaptureFixture[str], folder: str) -> tuple[str, dict[str, object]]:
+    return capsys.readouterr().out, json.loads((Path(folder) / "evaluation.json").read_text())
+
+
+def test_without_a_split_the_held_out_one_is_measured_and_said(capsys: pytest.CaptureFixture[str]) -> None:
+    common = ["eval", HOTPOT, "--model", "expert", "--tasks", "2", "--env-arg", "level=bridge"]
+    assert main([*common, "--output-dir", "default"]) == 0
+    shown, content = shown_and_saved(capsys, "default")
+    assert "test, the held-out default" in shown and content["split"] == "test"
+    assert "test, the held-out default" in Path("default/evaluation.txt").read_text()
+    assert main([*common, "--split", "train", "--output-dir", "train"]) == 0
+    shown, content = shown_and_saved(capsys, "train")
+    assert "  train  " in shown and "default" not in shown and content["split"] == "train"
+
+
+def test_a_data_set_without_a_test_split_has_another_held_out_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    from argparse import Namespace
+
+    from agent_gym.cli import evaluate
+
+    args = Namespace(split=None, env_arg=[])
+    for splits, wanted in (
+        (("train", "valid_seen", "valid_unseen"), "valid_seen"),
+        (("train", "validation"), "validation"),
+        (("train",), None),
+    ):
+        monkeypatch.setattr(evaluate, "splits_of", lambda _env_id, splits=splits: splits)
+        assert evaluate._which_tasks(args, HOTPOT, {}, {})[0] == wanted
+    assert evaluate._which_tasks(args, HOTPOT, {"split": "train"}, {})[0] == "train"
+    assert evaluate._which_tasks(args, HOTPOT, {}, {"split": "validation", "first": 7})[:2] == ("validation", 7)
+
+
+def test_an_environment_without_splits_is_measured_on_seeds_that_are_not_trained_on(capsys: pytest.CaptureFixture[str]) -> None:
+    common = ["eval", "FrozenLake-v1", "--model", "random", "--tasks", "2"]
+    assert main([*common, "--output-dir", "out"]) == 0
+    shown, content = shown_and_saved(capsys, "out")
+    assert "no splits: seeds from 1,000,000 on" in shown and content["split"] == "" and content["env_kwargs"] == {}
+    assert [line["seed"] for line in content["arms"]["random"]["per_task"]] == [1_000_000, 1_000_001]  # type: ignore[index]
+    assert main([*common, "--split", "test"]) == 2
+    assert "has no splits" in capsys.readouterr().err
+
+
+def test_an_evaluation_is_never_written_over_another_one(capsys: pytest.CaptureFixture[str]) -> None:
+    common = ["eval", HOTPOT, "--model", "expert", "--tasks", "2"]
+    for level in ("bridge", "full", "bridge"):
+        assert main([*common, "--env-arg", f"level={level}"]) == 0
+    assert sorted(one.name for one in Path("evals").iterdir()) == ["HotpotQA-v0-expert-test-seed0", "HotpotQA-v0-expert-test-seed0-2"]
+    assert json.loads(Path("evals/HotpotQA-v0-expert-test-seed0-2/evaluation.json").read_text())["level"] == "full"
+    folder = ["--env-arg", "level=bridge", "--output-dir", "out"]
+    assert main([*common, *folder]) == 0 and main([*common, *folder]) == 0
+    capsys.readouterr()
+    assert main([*common, *folder, "--seed", "1"]) == 2
+    assert "holds another evaluation (with other seed)" in capsys.readouterr().err
+
+
+def test_several_samples_are_played_where_they_tell_something(capsys: pytest.CaptureFixture[str]) -> None:
+    tool = ["eval", "AgentR1/Tool-v0", "--tasks", "2", "--samples", "3", "--output-dir", "out"]
+    assert main([*tool, "--model", "random"]) == 0
+    shown, content = shown_and_saved(capsys, "out")
+    assert "random (3 samples)" in shown and content["samples"] == 3
+    assert content["arms"]["random"]["samples"] == 3 and content["arms"]["random"]["episodes"] == 6  # type: ignore[index]
+    assert main([*tool, "--model", "expert"]) == 2
+    assert "does the same every time" in capsys.readouterr().err
+
+
+def test_the_commands_send_no_telemetry() -> None:
+    program = (
+        "import os; os.environ.pop('HF_HUB_DISABLE_TELEMETRY', None); from agent_gym.cli import main; assert main(['list']) == 0; "
+        "from huggingface_hub import constants; assert constants.HF_HUB_DISABLE_TELEMETRY"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
+
+
 # ---------------------------------------------------------------------------------------------------- serve-search
 
 
@@ -311,3 +391,36 @@ def test_serve_search_answers_and_stops_on_ctrl_c(tmp_path: Path) -> None:
         watchdog.cancel()
         server.kill()
         server.wait()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"[" * 100_000, b'{\n"data": 5\n}', b"\xff\xfe", b'{"question": "q?", "answer": "x", "context": {"title": [5], "sentences": [[]]}}'],
+)
+def test_a_damaged_data_file_is_one_message(content: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("rows.json").write_bytes(content)
+    assert main(["eval", HOTPOT, "--model", "expert", "--env-arg", "dataset=rows.json"]) == 2
+    assert "rows.json" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a file that is always full")
+@pytest.mark.parametrize("arguments", [["list"], ["list", "--json"]])
+def test_a_full_disk_behind_the_output_is_one_message(arguments: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "agent_gym.cli", *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1 and "agent-gym list: " in done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes of POSIX")
+@pytest.mark.parametrize("arguments", [["list"], ["list", "--json"]])
+def test_a_reader_that_has_seen_enough_is_no_failure(arguments: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "agent_gym.cli", *arguments], stdout=writing, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -121,6 +121,57 @@ def test_lora_trains_an_adapter_that_can_be_evaluated(tiny_model: str) -> None:
     assert main(["eval", "--model", "run", "--tasks", "1", "--output-dir", "ev"]) == 0
 
 
+def test_resume_and_dry_run_check_the_run_and_begin_nothing(
+    tiny_model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments(tiny_model, "--set", "data.eval_tasks=0", updates=1)) == 0
+    before = {path: path.stat().st_mtime_ns for path in Path("run").rglob("*")}
+    monkeypatch.setattr(train_module, "_recipe_run", lambda *_: pytest.fail("a run was begun"))
+    capsys.readouterr()
+    assert main(["train", "--output-dir", "run", "--resume", "--dry-run"]) == 0
+    assert "dry run passed" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in Path("run").rglob("*")} == before
+    assert main(["train", "--output-dir", "run", "--resume", "--smoke"]) == 2
+    assert "--smoke begins a run" in capsys.readouterr().err
+
+
+def test_at_temperature_0_there_is_one_arm_and_its_name_is_greedy(tiny_model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    common = ["eval", HOTPOT, "--model", tiny_model, "--tasks", "1", "--max-tokens", "4", "--temperature", "0", "--output-dir", "ev"]
+    assert main([*common, "--env-arg", "level=bridge"]) == 0
+    arms = json.loads(Path("ev/evaluation.json").read_text())["arms"]
+    assert list(arms) == ["greedy"] and arms["greedy"]["temperature"] == 0.0
+    for more, message in ((["--arms", "sampled"], "nothing is sampled"), (["--samples", "2"], "does the same every time")):
+        assert main([*common, *more]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_one_file_is_split_and_what_is_evaluated_was_not_trained_on(tiny_model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        {
+            "_id": str(n), "question": f"Who wrote book {n}?", "answer": f"Ann{n}", "context": [[f"Book {n}", [f"Ann{n} wrote it."]]],
+            "supporting_facts": [[f"Book {n}", 0]], "type": "bridge", "level": "easy",
+        }
+        for n in range(20)
+    ]  # fmt: skip
+    Path("one.json").write_text(json.dumps(rows))
+    command = arguments(tiny_model, "--env-arg", "dataset=one.json", "--set", "data.train_tasks=null", updates=1)
+    assert main([part for part in command if part not in ("level=bridge",)][:4] + command[6:]) == 0
+    assert "last 2 of 20 rows are held out" in capsys.readouterr().out
+    content = json.loads(Path("run/evaluation.final.json").read_text())
+    assert [line["options"]["index"] for line in content["arms"]["greedy"]["per_task"]] == [18, 19]
+    assert main(["eval", "--model", "run", "--output-dir", "ev", "--tasks", "9"]) == 0
+    again = json.loads(Path("ev/evaluation.json").read_text())
+    assert [line["options"]["index"] for line in again["arms"]["greedy"]["per_task"]] == [18, 19]
+
+
+def test_an_environment_without_splits_trains_by_its_recipe(tiny_model: str) -> None:
+    command = [part if part != HOTPOT else "FrozenLake-v1" for part in arguments(tiny_model, updates=1)]
+    at = command.index("--env-arg")
+    assert main(command[:at] + command[at + 2 :] + ["--set", "trainer.max_turns=2"]) == 0
+    seeds = [line["seed"] for line in json.loads(Path("run/evaluation.final.json").read_text())["arms"]["greedy"]["per_task"]]
+    assert seeds == [1_000_000, 1_000_001]
+
+
 def test_smoke_is_two_updates_of_the_same_run(tiny_model: str) -> None:
     assert main(arguments(tiny_model, "--smoke", updates=500)) == 0
     assert [one["step"] for one in RunFolder.open("run").metrics("train")] == [1, 2]

@@ -168,6 +168,19 @@ def test_importing_the_package_adds_little_to_gymnasium():
     assert not later & {*HEAVY, "transformers", "tokenizers", "jinja2"}
 
 
+@pytest.mark.parametrize("link", sorted(path.name for path in ROOT.iterdir() if path.is_symlink() and path.is_dir()))
+def test_a_link_at_the_root_refuses_to_be_imported_and_names_the_package(link):
+    done = subprocess.run([sys.executable, "-c", f"import {link}"], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode != 0
+    assert done.stderr.splitlines()[-1] == (
+        f"ImportError: the folder {link}/ at the repository's root is a link for people; import agent_gym.{link} instead"
+    )
+
+
+def test_four_rooms_have_a_link():
+    assert {path.name for path in ROOT.iterdir() if path.is_symlink()} == {"data", "envs", "trainers", "wrappers"}
+
+
 # ------------------------------------------------------------------------------------------------ habits
 
 
@@ -213,6 +226,11 @@ def test_broken_habits_are_seen(source, seen):
 def test_every_module_opens_by_saying_what_is_inside(path):
     source = path.read_text()
     assert not source.strip() or ast.get_docstring(ast.parse(source))
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT / "tests")))
+def test_no_test_is_skipped_for_a_missing_module_where_none_may_be_missing(path):
+    assert "pytest.importor" + "skip" not in path.read_text(), "use helpers.require, which heeds AGENT_GYM_REQUIRE_ALL"
 
 
 def repository_files() -> list[Path]:

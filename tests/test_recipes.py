@@ -6,10 +6,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from agent_gym.chat import load_tokenizer
 from agent_gym.cli import main
 from agent_gym.cli.common import UsageError
+from agent_gym.cli.dry_run import Rows, build_rows
 from agent_gym.cli.memory import ModelNumbers, estimate, model_numbers
 from agent_gym.cli.recipe import apply_overrides, read_yaml, resolve
+from agent_gym.trainers.environments import EnvironmentMaker
 
 RECIPES = sorted((Path(__file__).parent.parent / "recipes").glob("*.yaml"))
 SMALL = {"env": "AgentR1/HotpotQA-v0", "env_kwargs": {"level": "bridge"}, "model": "some/model", "tokenizer": "default"}
@@ -163,6 +166,13 @@ def test_numbers_are_read_as_they_are_meant() -> None:
     }
 
 
+def test_the_word_no_is_a_strategy_and_no_truth_value() -> None:
+    trainer = {"save_strategy": False, "eval_strategy": False, "bf16": False}  # as YAML 1.1 reads `no`
+    assert resolve({"model": "m", "trainer": trainer}).trainer == {"save_strategy": "no", "eval_strategy": "no", "bf16": False}
+    with pytest.raises(UsageError, match=r"trainer\.loss_type"):
+        resolve({"model": "m", "trainer": {"loss_type": False}})
+
+
 def test_overrides_reach_any_depth_and_leave_the_recipe_alone() -> None:
     content = {"trainer": {"beta": 0.0}}
     changed = apply_overrides(
@@ -202,6 +212,81 @@ def test_rows_of_a_file_are_read_first_and_last(capsys: pytest.CaptureFixture[st
         Path("rows.jsonl").write_text(broken)
         assert main(["train", "--config", recipe, "--dry-run"]) == 2
         assert message in capsys.readouterr().err
+
+
+def planned(content: dict[str, object]) -> Rows:
+    tokenizer = load_tokenizer("default")
+    recipe = resolve({**SMALL, **content})
+    return build_rows(recipe, EnvironmentMaker(recipe.env_id, tokenizer=tokenizer, vocab_size=len(tokenizer)))
+
+
+def official(count: int) -> str:
+    rows = [
+        {
+            "_id": str(n),
+            "question": f"Who is {n}?",
+            "answer": "Ann",
+            "context": [["A", ["Ann."]]],
+            "supporting_facts": [["A", 0]],
+            "type": "x",
+        }
+        for n in range(count)
+    ]
+    Path("official.json").write_text(json.dumps(rows))
+    return "official.json"
+
+
+def indices(rows: list[dict[str, object]]) -> list[int]:
+    return [json.loads(str(row["options"]))["index"] for row in rows]
+
+
+def test_training_and_evaluation_share_no_row_of_a_single_data_set() -> None:
+    """One file has the same rows under every split; so its last tenth is kept out of training."""
+    found = planned({"env_kwargs": {"dataset": official(30)}})
+    assert (indices(found.train), indices(found.eval), found.first) == (list(range(27)), [27, 28, 29], 27)
+    assert "last 3 of 30 rows are held out" in found.note
+    assert indices(planned({"env_kwargs": {"dataset": official(30)}, "data": {"eval_tasks": 2, "train_tasks": 9}}).eval) == [28, 29]
+    everything = planned({"env_kwargs": {"dataset": official(30)}, "data": {"eval_tasks": 0}})
+    assert (len(everything.train), everything.eval, everything.note) == (30, [], "")
+    with pytest.raises(UsageError, match="eval_tasks: 0"):
+        planned({"env_kwargs": {"dataset": official(1)}})
+    generated = planned({"data": {"train_tasks": 5, "eval_tasks": 4}})
+    assert (len(generated.train), len(generated.eval), generated.note, generated.first) == (5, 4, "", 0)
+    assert json.loads(str(generated.eval[0]["env_kwargs"]))["split"] == "validation"
+
+
+def test_a_training_file_without_one_for_evaluation_is_split() -> None:
+    Path("rows.jsonl").write_text("\n".join(json.dumps({"seed": seed}) for seed in range(20)))
+    found = planned({"data": {"train_file": "rows.jsonl"}})
+    assert [row["seed"] for row in found.train] == list(range(18)) and [row["seed"] for row in found.eval] == [18, 19]
+    assert {json.loads(str(row["env_kwargs"]))["split"] for row in found.eval} == {"train"}, "a seed names its task in its own split"
+    Path("other.jsonl").write_text(json.dumps({"seed": 3}))
+    both = planned({"data": {"train_file": "rows.jsonl", "eval_file": "other.jsonl"}})
+    assert (len(both.train), len(both.eval), both.note) == (20, 1, "")
+    with pytest.raises(UsageError, match="nothing would be held out"):
+        planned({"data": {"train_file": "rows.jsonl", "eval_file": "./rows.jsonl"}})
+
+
+def test_a_published_file_is_read_as_rows_like_any_other(capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = write({**SMALL, "env_kwargs": {}, "data": {"train_file": official(11)}})
+    assert main(["train", "--config", recipe, "--dry-run"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert (
+        "train rows 10; the first prompt" in shown
+        and "eval rows 1; the first prompt" in shown
+        and "last 1 of 11 rows are held out" in shown
+    )
+    rows = planned({"env_kwargs": {}, "data": {"train_file": "official.json"}}).train
+    assert json.loads(str(rows[4]["options"]))["task"]["question"] == "Who is 4?"
+
+
+def test_an_environment_without_splits_passes_its_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = write({"env": "FrozenLake-v1", "model": "some/model", "tokenizer": "default", "data": {"train_tasks": 6, "eval_tasks": 3}})
+    assert main(["train", "--config", recipe, "--dry-run"]) == 0
+    assert "dry run passed" in capsys.readouterr().out
+    found = planned({"env": "FrozenLake-v1", "env_kwargs": {}, "data": {"train_tasks": 2, "eval_tasks": 2}})
+    assert [row["env_kwargs"] for row in (*found.train, *found.eval)] == ["{}"] * 4
+    assert [row["seed"] for row in (*found.train, *found.eval)] == [0, 1, 1_000_000, 1_000_001]
 
 
 def test_the_number_of_gpus_counts_for_the_batch(capsys: pytest.CaptureFixture[str]) -> None:

@@ -261,3 +261,61 @@ def test_lines_are_strict_json(tmp_path):
 
     for line in path.read_text().splitlines():
         json.loads(line, parse_constant=refuse)
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        b"my precious notes without newline",
+        b"line one\nline two",
+        b'{"a": 1}',
+        b'{"a": 1}\n{"b": 2',
+        b'{"format":"agent-gym-trajectories","version":2}\n{"half',
+        b'{"format":"agent-gym-other"',
+        b"\xff\xfe\x00\n\x00",
+        b"[" * 100_000,
+        b"\n",
+    ],
+)
+def test_a_writer_never_touches_a_file_that_is_not_its_own(tmp_path, foreign):
+    path = tmp_path / "notes.txt"
+    path.write_bytes(foreign)
+    with pytest.raises(ValueError, match=r"no trajectory file|schema version 2"):
+        TrajectoryWriter(path)
+    assert path.read_bytes() == foreign
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"5",
+        b"null",
+        b"[1]",
+        b"{}",
+        b'{"steps": 5, "final_observation": [0, []]}',
+        b'{"steps": [], "final_observation": []}',
+        b"[" * 100_000,
+        b'"\xff"',
+        b'{"steps": [{"observation": [0, ["x"]]}], "final_observation": [0, []]}',
+    ],
+)
+def test_any_damaged_line_is_an_error_with_its_number(tmp_path, line):
+    path = save_trajectories(tmp_path / "a.jsonl", [_long(1)])
+    path.write_bytes(path.read_bytes() + line + b"\n")
+    with pytest.raises(ValueError, match=r"a\.jsonl, line 3"):
+        load_trajectories(path)
+
+
+def test_a_damaged_row_of_parquet_is_an_error_with_its_number(tmp_path):
+    require("pyarrow")
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = save_trajectories(tmp_path / "a.parquet", [_long(1), _long(2)])
+    table = pq.read_table(path)
+    for column, damaged in (("head", "{}"), ("head", "5"), ("head", "[" * 100_000), ("head", "no")):
+        values = [table.column(column)[0].as_py(), damaged]
+        place = table.schema.get_field_index(column)
+        pq.write_table(table.set_column(place, column, pa.array(values)), tmp_path / "b.parquet")
+        with pytest.raises(ValueError, match=r"b\.parquet, row 1"):
+            load_trajectories(tmp_path / "b.parquet")

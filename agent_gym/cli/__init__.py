@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import warnings
@@ -46,6 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     from agent_gym.cli.parser import build_parser
 
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when huggingface_hub is imported
     try:
         args = build_parser().parse_args(argv)
     except SystemExit as end:
@@ -59,6 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 warnings.filterwarnings("ignore", category=FutureWarning)
                 warnings.filterwarnings("ignore", category=DeprecationWarning)
             result: int = import_module(_COMMANDS[args.command]).run(args)
+        sys.stdout.flush()  # here, where an error of it is still heard
         return result
     except UsageError as error:
         if os.environ.get("AGENT_GYM_DEBUG"):
@@ -75,5 +78,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         error_console().print("stopped", markup=False)
         return 130
     except BrokenPipeError:  # `agent-gym list | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 0
+    except OSError as error:  # such as a full disk behind the standard output
+        if os.environ.get("AGENT_GYM_DEBUG"):
+            raise
+        _drop_output()
+        error_console().print(f"agent-gym {args.command}: {error}", markup=False, highlight=False, soft_wrap=True, style="red")
+        return 1
+
+
+def _drop_output() -> None:
+    """Send what is still to be written nowhere, so that the interpreter does not fail of it at its end."""
+    with contextlib.suppress(OSError, ValueError):  # where the standard output is no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -6,18 +6,19 @@ Whatever a person can get wrong comes out as `UsageError`: one message that says
 from __future__ import annotations
 
 import contextlib
-import difflib
-import inspect
 import json
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+
+from agent_gym._names import as_ids, nearest
+from agent_gym._names import keyword_names as names_taken
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,6 +33,7 @@ __all__ = [
     "UsageError",
     "check_env_kwargs",
     "console",
+    "entry_point",
     "error_console",
     "find_env",
     "keyword_names",
@@ -43,6 +45,7 @@ __all__ = [
     "quiet_transformers",
     "reach_hub",
     "resolve_model",
+    "splits_of",
     "user_mistakes",
 ]
 
@@ -68,7 +71,11 @@ def console() -> Console:
     """Return a console on the standard output."""
     from rich.console import Console
 
-    return Console(soft_wrap=False, width=None if sys.stdout.isatty() else 120)
+    class Screen(Console):
+        def on_broken_pipe(self) -> None:  # rich's own ends the process with status 1
+            raise BrokenPipeError
+
+    return Screen(soft_wrap=False, width=None if sys.stdout.isatty() else 120)
 
 
 def error_console() -> Console:
@@ -76,27 +83,6 @@ def error_console() -> Console:
     from rich.console import Console
 
     return Console(stderr=True)
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return the end of a message about an unknown word.
-
-    Args:
-        word: what was given.
-        known: what there is.
-
-    Returns:
-        "; did you mean 'x'?" with the one to three nearest, or "" where none is near.
-    """
-    names = list(dict.fromkeys(known))
-    folded = {name.casefold(): name for name in names}
-    matches = difflib.get_close_matches(word.casefold(), folded, n=3, cutoff=0.6)
-    alike = [difflib.SequenceMatcher(None, word.casefold(), one).ratio() for one in matches]
-    close = [folded[one] for one, ratio in zip(matches, alike, strict=True) if ratio >= alike[0] - 0.08]
-    if not close:
-        tail = word.casefold().split("/")[-1].split("-v")[0]
-        close = [name for name in names if tail and tail in name.casefold()][:3]
-    return f"; did you mean {' or '.join(repr(one) for one in close)}?" if close else ""
 
 
 @contextlib.contextmanager
@@ -115,7 +101,7 @@ def user_mistakes(*more: type[Exception]) -> Iterator[None]:
     except UsageError:
         raise
     except Exception as error:
-        if not isinstance(error, (ValueError, ImportError, OSError, RunFolderError, gymnasium.error.Error, *more)):
+        if not isinstance(error, (ValueError, ImportError, OSError, MemoryError, RunFolderError, gymnasium.error.Error, *more)):
             raise
         raise UsageError(str(error) or type(error).__name__) from error
 
@@ -145,7 +131,7 @@ def find_env(env_id: str) -> str:
 
         try:
             importlib.import_module(module)
-        except ImportError as error:
+        except (ImportError, ValueError) as error:  # "" is no module's name
             raise UsageError(f"no module {module!r} could be imported for {env_id!r}: {error}") from error
     if name not in gymnasium.registry:
         from agent_gym.registration import ENVIRONMENTS
@@ -154,6 +140,42 @@ def find_env(env_id: str) -> str:
         hint = nearest(name, ours) or nearest(name, gymnasium.registry)
         raise UsageError(f"there is no environment {name!r}{hint or '; `agent-gym list` shows all'}")
     return name
+
+
+def entry_point(env_id: str) -> Any:
+    """Return the class or function that makes an environment.
+
+    Args:
+        env_id: a registered id.
+
+    Returns:
+        The class or function.
+
+    Raises:
+        UsageError: if it cannot be imported.
+    """
+    import gymnasium
+
+    creator: Any = gymnasium.spec(env_id).entry_point
+    if isinstance(creator, str):
+        with user_mistakes():
+            creator = gymnasium.envs.registration.load_env_creator(creator)
+    return creator
+
+
+def splits_of(env_id: str) -> tuple[str, ...]:
+    """Return the splits that an environment's constructor takes.
+
+    Args:
+        env_id: a registered id.
+
+    Returns:
+        Their names; none where it takes no `split`.
+    """
+    names = keyword_names(env_id)
+    if names is not None and "split" not in names:
+        return ()
+    return tuple(getattr(entry_point(env_id), "splits", ()))
 
 
 def keyword_names(env_id: str) -> list[str] | None:
@@ -165,25 +187,7 @@ def keyword_names(env_id: str) -> list[str] | None:
     Returns:
         Their names; None where the class takes anything.
     """
-    import gymnasium
-
-    creator: Any = gymnasium.spec(env_id).entry_point
-    if isinstance(creator, str):
-        with user_mistakes():
-            creator = gymnasium.envs.registration.load_env_creator(creator)
-    names: dict[str, None] = {}
-    classes = creator.__mro__ if inspect.isclass(creator) else (creator,)
-    for one in classes:
-        function = one.__dict__.get("__init__") if inspect.isclass(one) else one
-        if function is None:
-            continue
-        parameters = list(inspect.signature(function).parameters.values())
-        for parameter in parameters[1:] if inspect.isclass(one) else parameters:
-            if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-                names[parameter.name] = None
-        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-            return list(names)
-    return None
+    return names_taken(entry_point(env_id))
 
 
 def check_env_kwargs(env_id: str, given: Mapping[str, Any], *, where: str = "--env-arg") -> None:
@@ -246,6 +250,7 @@ class Player:
         vocab_size: rows of the model's embedding.
         end_of_turn_ids: where the model stops, beyond what the tokenizer says.
         arms: how it can be evaluated: name -> temperature.
+        samples: whether its replies are drawn, so that playing a task several times tells more than playing it once.
         run: the run folder that the model lies in, if it does.
     """
 
@@ -256,6 +261,7 @@ class Player:
     vocab_size: int
     end_of_turn_ids: tuple[int, ...] = ()
     arms: dict[str, float | None] = field(default_factory=dict)
+    samples: bool = True
     run: RunFolder | None = None
 
     def env_factory(self, env_id: str, env_kwargs: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Any]:
@@ -290,7 +296,7 @@ def load_player(
     Args:
         model: "expert", "random", a folder (a model's, an adapter's, or a run's), or a Hugging Face name.
         tokenizer: folder or name; None takes the model's, or the project's own for "expert" and "random".
-        temperature: of the sampled arm.
+        temperature: of the sampled arm; 0 is greedy, and leaves the greedy arm alone.
         seed: of the random policy.
         dtype: "auto" (float32 on a CPU, else that of the weights) or a name of torch.
         device: "auto" or a name of torch.
@@ -312,7 +318,7 @@ def load_player(
             opened = load_tokenizer(tokenizer)
         policy: Any = ScriptedPolicy.expert() if model == "expert" else RandomPolicy(seed=seed)
         engine = "scripted" if model == "expert" else "random"
-        return Player(model, engine, policy, opened, len(opened), arms={model: None})
+        return Player(model, engine, policy, opened, len(opened), arms={model: None}, samples=model == "random")
     path, run = resolve_model(model)
     return _load_transformers(path, run, model, tokenizer, temperature, seed, dtype, device, batch_size)
 
@@ -422,10 +428,10 @@ def _load_transformers(
         torch.set_num_threads(1)
     if len(opened) > rows:
         raise UsageError(f"the tokenizer has {len(opened)} entries, the model's embedding {rows} rows; these two do not belong together")
-    stops = getattr(model.generation_config, "eos_token_id", None)
-    ends = () if stops is None else (int(stops),) if isinstance(stops, int) else tuple(int(one) for one in stops)
+    ends = as_ids(getattr(model.generation_config, "eos_token_id", None))
     policy = TransformersPolicy(model, tokenizer=opened, max_batch_size=batch_size, seed=seed)
-    return Player(name, "transformers", policy, opened, rows, ends, {"sampled": temperature, "greedy": 0.0}, run)
+    arms: dict[str, float | None] = {"sampled": temperature, "greedy": 0.0} if temperature > 0 else {"greedy": 0.0}
+    return Player(name, "transformers", policy, opened, rows, ends, arms, run=run)
 
 
 @contextlib.contextmanager

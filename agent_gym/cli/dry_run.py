@@ -7,25 +7,27 @@ memory. Whatever would stop the run stops the dry run, with exit status 2.
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent_gym.cli.common import SCRIPTED, UsageError, reach_hub, resolve_model, user_mistakes
+from agent_gym.cli.common import SCRIPTED, UsageError, reach_hub, resolve_model, splits_of, user_mistakes
 from agent_gym.cli.memory import estimate, model_numbers
 from agent_gym.cli.recipe import Recipe
+from agent_gym.evaluation import EVAL_SEEDS
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Checked", "build_args", "build_rows", "check", "dry_run", "make_maker"]
+__all__ = ["Checked", "Rows", "build_args", "build_rows", "check", "dry_run", "make_maker"]
 
 _EXPERT_EPISODES = 8
 DEFAULT_TRAIN_TASKS = 10_000
 DEFAULT_EVAL_TASKS = 200
+HELD_OUT_SHARE = 10
+"""One row in so many is held out where training and evaluation share their rows."""
 
 
 @dataclass
@@ -124,62 +126,142 @@ def make_maker(
     )
 
 
-def build_rows(recipe: Recipe, which: str, make: Callable[..., Any]) -> list[dict[str, Any]]:
-    """Return the rows of training or evaluation.
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a run.
+
+    Attributes:
+        train: as the trainer takes them.
+        eval: the same for evaluation; none where it was switched off.
+        note: how the two were kept apart, where that was not a matter of course; else empty.
+        first: the number of the first evaluated task of the environment's own, for who evaluates it again.
+    """
+
+    train: list[dict[str, Any]]
+    eval: list[dict[str, Any]]
+    note: str = ""
+    first: int = 0
+
+
+def build_rows(recipe: Recipe, make: Callable[..., Any]) -> Rows:
+    """Return the rows of training and evaluation, which have none in common.
 
     Args:
         recipe: resolved.
-        which: "train" or "eval".
-        make: from `make_maker`.
+        make: (row) -> environment, such as from `make_maker`; the row's keywords are those of training or of evaluation.
 
     Returns:
-        Rows as the trainer takes them; none for an evaluation that was switched off.
+        The rows.
 
     Raises:
-        UsageError: for a file that cannot be read, or an environment that cannot be made.
+        UsageError: for a file that cannot be read, an environment that cannot be made, or when nothing is left to train or evaluate on.
     """
-    from agent_gym.trainers.environments import default_rows, encode_row
+    train_file, eval_file = recipe.data.get("train_file"), recipe.data.get("eval_file")
+    train_tasks, stated = recipe.data.get("train_tasks"), recipe.data.get("eval_tasks")
+    eval_tasks = DEFAULT_EVAL_TASKS if stated is None else int(stated)
+    note, first = "", 0
+    train = (
+        _file_rows(recipe, str(train_file))
+        if train_file is not None
+        else _own_rows(recipe, make, recipe.env_kwargs, train_tasks or DEFAULT_TRAIN_TASKS)
+    )
+    held_out: list[dict[str, Any]] = []
+    if eval_tasks == 0:
+        pass
+    elif eval_file is not None:
+        held_out = _file_rows(recipe, str(eval_file))[: None if stated is None else eval_tasks]
+    elif train_file is not None:
+        place, note = _held_out_of(train, eval_tasks, str(train_file), "give data.eval_file")
+        train, held_out = train[:place], [_as_in_training(recipe, row) for row in train[place:]]
+    else:
+        splits = splits_of(recipe.env_id)
+        first = 0 if splits else EVAL_SEEDS
+        held_out = _own_rows(recipe, make, recipe.eval_env_kwargs, eval_tasks, first)
+        if _same_tasks(recipe, make, train, held_out):
+            what = str(recipe.env_kwargs.get("dataset") or recipe.env_id)
+            first, note = _held_out_of(train, eval_tasks, what, "give a data set with a split of its own for evaluation (eval_env_kwargs)")
+            train, held_out = train[:first], held_out[first:]
+        held_out = held_out[:eval_tasks]
+    return Rows(train if train_tasks is None else train[: int(train_tasks)], held_out, note, first)
 
-    file = recipe.data.get(f"{which}_file")
-    if file is not None:
-        return [encode_row(row) for row in _read_rows(Path(str(file)))]
-    wanted = recipe.data.get(f"{which}_tasks")
-    wanted = (DEFAULT_TRAIN_TASKS if which == "train" else DEFAULT_EVAL_TASKS) if wanted is None else int(wanted)
-    if wanted == 0:
-        return []
-    env_kwargs = recipe.env_kwargs if which == "train" else recipe.eval_env_kwargs
+
+def _held_out_of(rows: Sequence[Any], eval_tasks: int, what: str, instead: str) -> tuple[int, str]:
+    """Where the held-out rows begin, and what is said of it."""
+    count = min(eval_tasks, DEFAULT_EVAL_TASKS, max(1, len(rows) // HELD_OUT_SHARE))
+    if len(rows) < 2:
+        raise UsageError(
+            f"{what} has {len(rows)} rows, and evaluation must be held out of training: {instead}, or evaluate nothing (data.eval_tasks: 0)"
+        )
+    first = len(rows) - count
+    return first, (
+        f"{what} is all there is for training and evaluation: its last {count} of {len(rows)} rows are held out for evaluation and not trained on "
+        f"({instead} to train on all)"
+    )
+
+
+def _as_in_training(recipe: Recipe, row: dict[str, Any]) -> dict[str, Any]:
+    """A row of the training file names its task in the split of training, also when it is evaluated."""
+    from agent_gym.trainers.environments import encode_row, read_row
+
+    splits = splits_of(recipe.env_id)
+    if not splits or "split" in (recipe.source.get("eval_env_kwargs") or {}):
+        return row
+    kwargs = {"split": recipe.env_kwargs.get("split", splits[0]), **read_row(row, recipe.env_id)["env_kwargs"]}
+    return encode_row({**row, "env_kwargs": kwargs})
+
+
+def _own_rows(recipe: Recipe, make: Callable[..., Any], env_kwargs: Mapping[str, Any], wanted: int, first: int = 0) -> list[dict[str, Any]]:
+    """Rows of the tasks that the environment brings along: so many from the first on where they are generated, else all."""
+    from agent_gym.trainers.environments import default_rows
+
     with user_mistakes(TypeError):
-        probe = make()
+        probe = make({"env_id": recipe.env_id, "env_kwargs": dict(env_kwargs), "seed": None, "options": {}})
         try:
-            rows = default_rows(probe, recipe.env_id, env_kwargs, n=wanted)
+            finite = getattr(probe.unwrapped, "num_tasks", None) is not None
+            rows = default_rows(probe, recipe.env_id, env_kwargs, n=wanted, first=0 if finite else first)
         finally:
             probe.close()
     if not rows:
         raise UsageError(f"{recipe.env_id} has no tasks with {dict(env_kwargs)}")
-    return rows[:wanted]
+    return rows
 
 
-def _read_rows(path: Path) -> list[dict[str, Any]]:
-    if path.suffix == ".parquet":
+def _same_tasks(
+    recipe: Recipe, make: Callable[..., Any], train: Sequence[Mapping[str, Any]], held_out: Sequence[Mapping[str, Any]]
+) -> bool:
+    """Whether both splits of a finite data set hold the same tasks: equally many, with the same first and last prompt."""
+    if len(train) != len(held_out) or "options" not in train[0] or "options" not in held_out[0]:
+        return False
+    return all(_first_prompt(recipe, make, train[place]) == _first_prompt(recipe, make, held_out[place]) for place in (0, -1))
+
+
+def _first_prompt(recipe: Recipe, make: Callable[..., Any], row: Mapping[str, Any]) -> list[int]:
+    from agent_gym.trainers.environments import read_row
+
+    with user_mistakes(TypeError, KeyError, RuntimeError):
+        read = read_row(row, recipe.env_id)
+        env = make(read)
         try:
-            import pyarrow.parquet as parquet
-        except ImportError as error:
-            raise UsageError(f'{path}: Parquet needs pyarrow: pip install "agentr1-gym[train]" ({error})') from error
-        with user_mistakes():
-            return [dict(row) for row in parquet.read_table(path).to_pylist()]
+            observation, _ = env.reset(seed=read["seed"], options=read["options"] or None)
+        finally:
+            env.close()
+    return [int(one) for one in observation]
+
+
+def _file_rows(recipe: Recipe, path: str) -> list[dict[str, Any]]:
+    """Rows of a file, in the form that Arrow keeps."""
+    from agent_gym.data.samples import read_rows
+    from agent_gym.trainers.environments import encode_row, read_row
+
     rows = []
-    with user_mistakes():
-        text = path.read_text(encoding="utf-8")
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise UsageError(f"{path}, line {number}: {error}") from error
-        if not isinstance(row, dict):
-            raise UsageError(f"{path}, line {number}: a row is a JSON object, not {row!r:.80}")
-        rows.append(row)
+    try:
+        for where, row in read_rows(path):
+            try:
+                rows.append(encode_row(read_row(row, recipe.env_id)))
+            except ValueError as error:
+                raise UsageError(f"{path}: {where}: {error}") from error
+    except (ValueError, ImportError, OSError) as error:
+        raise UsageError(f"{path}: {error} (rows are JSON objects: JSON lines, a JSON array, or Parquet)") from error
     if not rows:
         raise UsageError(f"{path} has no rows")
     return rows
@@ -218,16 +300,14 @@ def check(recipe: Recipe, output_dir: str | Path = "run") -> Checked:
             f"{str(error).rstrip('.')}. For a dry run another folder with the same tokenizer will do: --set tokenizer=FOLDER"
         ) from error
     found = Checked(recipe, args, tokenizer, notes=notes)
-    for which, env_kwargs in (("train", recipe.env_kwargs), ("eval", recipe.eval_env_kwargs)):
-        make = make_maker(recipe, tokenizer, args, env_kwargs)
-        rows = build_rows(recipe, which, make)
-        if rows:
-            found.first_prompt[which] = _reset_ends(recipe, make, rows)
-        if which == "train":
-            found.train_rows = rows
-            found.measured, found.longest = _measure(recipe, make, rows)
-        else:
-            found.eval_rows = rows
+    make = make_maker(recipe, tokenizer, args, recipe.env_kwargs)
+    rows = build_rows(recipe, make)
+    found.train_rows, found.eval_rows = rows.train, rows.eval
+    notes += [rows.note] if rows.note else []
+    found.first_prompt["train"] = _reset_ends(recipe, make, rows.train)
+    found.measured, found.longest = _measure(recipe, make, rows.train)
+    if rows.eval:
+        found.first_prompt["eval"] = _reset_ends(recipe, make_maker(recipe, tokenizer, args, recipe.eval_env_kwargs), rows.eval)
     dtype = str((args.model_init_kwargs or {}).get("dtype", "float32")) if not isinstance(args.model_init_kwargs, str) else ""
     if recipe.lora is None and dtype in ("bfloat16", "float16") and args.learning_rate < 1e-4:
         notes.append(

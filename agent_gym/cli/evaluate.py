@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import io
+import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,18 +19,22 @@ from agent_gym.cli.common import (
     check_env_kwargs,
     console,
     find_env,
+    keyword_names,
     load_player,
     parse_env_args,
     progress_bar,
     resolve_model,
+    splits_of,
     user_mistakes,
 )
-from agent_gym.runs import RunFolder, atomic_write
+from agent_gym.runs import RunFolder, atomic_write, to_plain
 from agent_gym.trajectory import Trajectory
 
 __all__ = ["run"]
 
 DEFAULT_TASKS = 200
+HELD_OUT = ("test", "valid_seen", "validation")
+"""Splits that are not trained on, in the order in which one is taken where none is named."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -43,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
     run_folder = resolve_model(args.model)[1] if args.model not in SCRIPTED else None
     env_id, keywords, defaults = _what_to_play(args, run_folder)
     check_env_kwargs(env_id, keywords)
+    split, first, chosen_by = _which_tasks(args, env_id, keywords, defaults)
     player = load_player(
         args.model,
         tokenizer=args.tokenizer,
@@ -55,11 +62,28 @@ def run(args: argparse.Namespace) -> int:
     from agent_gym.evaluation import evaluate
     from agent_gym.flows import TooManyFaults
 
-    tasks = args.tasks or int(defaults.get("tasks", DEFAULT_TASKS))
-    arms = {name: value for name, value in player.arms.items() if args.arms == "both" or name == args.arms or value is None}
+    tasks = args.tasks or int(defaults.get("tasks") or DEFAULT_TASKS)
+    max_tokens = args.max_tokens or defaults.get("max_tokens")
+    arms = _arms(args, player)
+    asked = to_plain(
+        {
+            "env_id": env_id,
+            "env_kwargs": {**keywords, **({"split": split} if split else {})},
+            "model": player.name,
+            "tokenizer": args.tokenizer,
+            "dtype": args.dtype,
+            "tasks": tasks,
+            "first": first,
+            "samples": args.samples,
+            "arms": arms,
+            "max_tokens": max_tokens,
+            "seed": args.seed,
+        }
+    )
+    folder = _folder(args.output_dir, env_id, player, split, args.seed, asked)
     with progress_bar() as bar, user_mistakes(TooManyFaults, TypeError):
         counters = {
-            name: bar.add_task(f"{name:<8}", total=tasks * (args.samples if temperature else 1), note="")
+            name: bar.add_task(f"{name:<8}", total=tasks * (1 if temperature == 0 else args.samples), note="")
             for name, temperature in arms.items()
         }
         done: Counter[str] = Counter()
@@ -74,11 +98,12 @@ def run(args: argparse.Namespace) -> int:
             env_id,
             player.policy,
             env_kwargs=keywords,
-            split=args.split or defaults.get("split"),
+            split=split,
             tasks=tasks,
+            first=first,
             samples=args.samples,
             arms=arms,
-            max_tokens=args.max_tokens or defaults.get("max_tokens"),
+            max_tokens=max_tokens,
             seed=args.seed,
             env_factory=player.env_factory(env_id, keywords),
             max_concurrency=args.batch_size,
@@ -86,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
             engine=player.engine,
             on_episode=finished,
         )
-    folder = Path(args.output_dir) if args.output_dir else _folder(env_id, player, evaluation.settings)
+    evaluation = dataclasses.replace(evaluation, settings={**evaluation.settings, "split_by": chosen_by, "asked": asked})
     screen = console()
     table = evaluation.table()
     screen.print(table)
@@ -115,9 +140,74 @@ def _what_to_play(args: argparse.Namespace, run_folder: RunFolder | None) -> tup
     return find_env(args.env), given, {}
 
 
-def _folder(env_id: str, player: Player, settings: Mapping[str, Any]) -> Path:
-    words = [env_id.split("/")[-1], Path(player.name).name or player.name, str(settings.get("split", "")), f"seed{settings['seed']}"]
-    return Path("evals") / "-".join(re.sub(r"[^A-Za-z0-9._]+", "-", word).strip("-") for word in words if word)
+def _which_tasks(
+    args: argparse.Namespace, env_id: str, keywords: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> tuple[str | None, int, str]:
+    """The split, the first task, and how that came about where nobody said so: tasks that are not trained on."""
+    from agent_gym.evaluation import EVAL_SEEDS
+
+    names = keyword_names(env_id)
+    takes_split = names is None or "split" in names
+    if args.split and not takes_split:
+        raise UsageError(
+            f"--split {args.split}: {env_id} has no splits; leave it out, and seeds from {EVAL_SEEDS:,} on are played (training takes those from 0 on)"
+        )
+    first = 0 if args.env_arg else int(defaults.get("first") or 0)
+    split = args.split or keywords.get("split") or defaults.get("split")
+    if split:
+        return str(split), first, ""
+    held_out = next((one for one in HELD_OUT if one in splits_of(env_id)), None)
+    if held_out is not None:
+        return held_out, first, "the held-out default"
+    return None, first or (0 if takes_split else EVAL_SEEDS), "" if takes_split else f"no splits: seeds from {EVAL_SEEDS:,} on"
+
+
+def _arms(args: argparse.Namespace, player: Player) -> dict[str, float | None]:
+    """The arms that were asked for. What would be counted as something that it is not is refused."""
+    arms = {name: value for name, value in player.arms.items() if args.arms == "both" or name == args.arms or value is None}
+    if not arms:
+        raise UsageError(
+            "--arms sampled with --temperature 0: at temperature 0 nothing is sampled; give a temperature above 0, or --arms greedy"
+        )
+    if args.samples > 1 and (not player.samples or all(value == 0 for value in arms.values())):
+        what = f"--model {player.name}" if not player.samples else "greedy decoding"
+        raise UsageError(f"--samples {args.samples}: {what} does the same every time; leave --samples out")
+    return arms
+
+
+def _folder(output_dir: str | None, env_id: str, player: Player, split: str | None, seed: int, asked: Mapping[str, Any]) -> Path:
+    """Where the evaluation goes: never over another one."""
+    if output_dir is not None:
+        if not _free(Path(output_dir), asked):
+            raise UsageError(
+                f"--output-dir {output_dir} holds another evaluation ({_what_differs(Path(output_dir), asked)}); choose another folder"
+            )
+        return Path(output_dir)
+    words = [env_id.split("/")[-1], Path(player.name).name or player.name, split or "", f"seed{seed}"]
+    name = "-".join(re.sub(r"[^A-Za-z0-9._]+", "-", word).strip("-") for word in words if word)
+    folder, number = Path("evals") / name, 2
+    while not _free(folder, asked):
+        folder, number = Path("evals") / f"{name}-{number}", number + 1
+    return folder
+
+
+def _asked(folder: Path) -> Mapping[str, Any]:
+    try:
+        content = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
+        return dict(content.get("asked") or {})
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}
+
+
+def _free(folder: Path, asked: Mapping[str, Any]) -> bool:
+    """No evaluation lies there, or this very one."""
+    return not (folder / "evaluation.json").exists() or _asked(folder) == asked
+
+
+def _what_differs(folder: Path, asked: Mapping[str, Any]) -> str:
+    there = _asked(folder)
+    names = [name for name, value in asked.items() if there.get(name) != value]
+    return f"with other {', '.join(names)}" if there else "of another version"
 
 
 def _save(folder: Path, evaluation: Any, played: Mapping[str, Sequence[Trajectory]]) -> None:

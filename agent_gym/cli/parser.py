@@ -62,6 +62,13 @@ def _natural(text: str) -> int:
     return value
 
 
+def _port(text: str) -> int:
+    value = int(text)
+    if not 0 <= value <= 65535:
+        raise argparse.ArgumentTypeError(f"{text} is no port; give one from 1 to 65535, or 0 for a free one")
+    return value
+
+
 def _temperature(text: str) -> float:
     value = float(text)
     if not 0.0 <= value < float("inf"):
@@ -69,7 +76,7 @@ def _temperature(text: str) -> float:
     return value
 
 
-for _convert, _name in ((_positive, "whole number"), (_natural, "whole number"), (_temperature, "number")):
+for _convert, _name in ((_positive, "whole number"), (_natural, "whole number"), (_port, "whole number"), (_temperature, "number")):
     _convert.__name__ = _name  # argparse names the type by it: "invalid whole number value: 'x'"
 
 
@@ -112,10 +119,10 @@ def _env_options(parser: argparse.ArgumentParser, *, optional: bool = False, wha
     )
 
 
-def _model_options(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    parser.add_argument("--model", required=required, metavar="M", help=_MODEL_HELP)
+def _model_options(parser: argparse.ArgumentParser, *, split: str) -> None:
+    parser.add_argument("--model", required=True, metavar="M", help=_MODEL_HELP)
     parser.add_argument("--tokenizer", metavar="T", help="folder or name; default: the model's")
-    parser.add_argument("--split", metavar="NAME", help="which tasks")
+    parser.add_argument("--split", metavar="NAME", help=f"which tasks; default: {split}")
     parser.add_argument("--seed", type=_natural, default=0, metavar="S", help="of sampling (default 0)")
     parser.add_argument("--max-tokens", type=_positive, metavar="N", help="longest reply, in tokens; default: the environment's")
     parser.add_argument("--batch-size", type=_positive, default=256, metavar="N", help="episodes at once (default 256)")
@@ -155,7 +162,7 @@ def _rollout(commands: Any) -> None:
         ],
     )
     _env_options(parser)
-    _model_options(parser)
+    _model_options(parser, split="the environment's own, mostly train")
     parser.add_argument("--episodes", type=_positive, default=20, metavar="N", help="how many (default 20)")
     parser.add_argument("--out", required=True, metavar="FILE", help="FILE.jsonl, FILE.parquet or FILE.html")
     parser.add_argument("--temperature", type=_temperature, default=1.0, metavar="T", help="0 is greedy (default 1)")
@@ -174,12 +181,22 @@ def _eval(commands: Any) -> None:
         ],
     )
     _env_options(parser, optional=True, what="; default: that of the run that --model lies in")
-    _model_options(parser)
+    _model_options(
+        parser, split="held-out ones: test, else valid_seen or validation; of the run that --model lies in, those it was measured on"
+    )
     parser.add_argument("--tasks", type=_positive, metavar="N", help="how many tasks (default 200, or those of the run)")
     parser.add_argument("--samples", type=_positive, default=1, metavar="K", help="sampled episodes per task (default 1)")
-    parser.add_argument("--temperature", type=_temperature, default=1.0, metavar="T", help="of the sampled episodes (default 1)")
+    parser.add_argument(
+        "--temperature",
+        type=_temperature,
+        default=1.0,
+        metavar="T",
+        help="of the sampled episodes (default 1); 0 leaves the greedy ones alone",
+    )
     parser.add_argument("--arms", choices=["both", "sampled", "greedy"], default="both", help="which of the two (default both)")
-    parser.add_argument("--output-dir", metavar="DIR", help="where table, JSON and figure go; default: evals/...")
+    parser.add_argument(
+        "--output-dir", metavar="DIR", help="where table, JSON and figure go, never over another evaluation; default: evals/..."
+    )
     parser.add_argument("--save-episodes", action="store_true", help="save the episodes too")
 
 
@@ -211,7 +228,9 @@ def _train(commands: Any) -> None:
     parser.add_argument("--output-dir", metavar="DIR", help="the run's folder; default: runs/ENV-MODEL-seedS")
     parser.add_argument("--seed", type=_natural, metavar="S", help="of the run (default 0)")
     parser.add_argument("--resume", action="store_true", help="go on with the run in --output-dir")
-    parser.add_argument("--smoke", action="store_true", help="two updates, under a minute: does everything hang together?")
+    parser.add_argument(
+        "--smoke", action="store_true", help="two updates, under a minute: does everything hang together? Not with --resume"
+    )
     parser.add_argument("--dry-run", action="store_true", help="check everything that can be checked without weights, and stop")
 
 
@@ -232,5 +251,5 @@ def _serve(commands: Any) -> None:
     )
     parser.add_argument("source", metavar="CORPUS", help="a corpus file (.jsonl, .jsonl.gz) or the folder of an index")
     parser.add_argument("--host", default="127.0.0.1", metavar="H", help="address to listen on (default 127.0.0.1: this machine alone)")
-    parser.add_argument("--port", type=_natural, default=8000, metavar="P", help="0 takes a free one (default 8000)")
+    parser.add_argument("--port", type=_port, default=8000, metavar="P", help="0 takes a free one (default 8000)")
     parser.add_argument("--cache-dir", metavar="DIR", help="where the index of a corpus file is kept")

@@ -10,6 +10,9 @@
     gpu_memory_gb: 80
     sharding: fsdp                      "none", "zero2", "zero3" or "fsdp": what accelerate is configured for, for the estimate
     data: {train_file: rows.jsonl, train_tasks: 10000, eval_tasks: 200}
+                                        rows: JSON lines, a JSON array or Parquet. Without an eval_file, the last tenth of the train_file (200
+                                        rows and eval_tasks at most) is held out for evaluation. So are the last tasks of a data set that
+                                        has the same tasks in the split of evaluation, such as a single file; eval_tasks: 0 evaluates nothing
     flow: agent_env_loop                how episodes are played
     trainer: {...}                      every field of AgentGRPOConfig
     lora: {r: 16, ...}                  every field of peft.LoraConfig; leave it out to train all weights
@@ -33,7 +36,7 @@ from typing import Any
 
 import yaml
 
-from agent_gym.cli.common import UsageError, check_env_kwargs, find_env, loading, nearest, user_mistakes
+from agent_gym.cli.common import UsageError, check_env_kwargs, find_env, loading, nearest, splits_of, user_mistakes
 
 __all__ = ["DATA_KEYS", "RECIPE_KEYS", "Recipe", "apply_overrides", "check_fields", "read_yaml", "resolve"]
 
@@ -207,6 +210,11 @@ def resolve(content: Mapping[str, Any]) -> Recipe:
     for name in ("train_file", "eval_file"):
         if data.get(name) is not None and not Path(str(data[name])).is_file():
             raise UsageError(f"data.{name}: there is no file {data[name]!r}")
+    files = [Path(str(data[name])).resolve() for name in ("train_file", "eval_file") if data.get(name) is not None]
+    if len(files) == 2 and files[0] == files[1]:
+        raise UsageError(
+            "data.eval_file is the train_file: nothing would be held out; leave eval_file out, and the last rows are held out of training"
+        )
     sharding = str(content.get("sharding") or "none")
     if sharding not in SHARDINGS:
         raise UsageError(f"sharding: {sharding!r} is unknown{nearest(sharding, SHARDINGS)}; choose from {', '.join(SHARDINGS)}")
@@ -233,12 +241,7 @@ def resolve(content: Mapping[str, Any]) -> Recipe:
 
 def _held_out(env_id: str, keywords: dict[str, Any], chosen: bool) -> dict[str, Any]:
     """Evaluation on the training split is never what was meant: without a word about it, another split of the environment is taken."""
-    import gymnasium
-
-    creator: Any = gymnasium.spec(env_id).entry_point
-    if isinstance(creator, str):
-        creator = gymnasium.envs.registration.load_env_creator(creator)
-    splits = getattr(creator, "splits", ())
+    splits = splits_of(env_id)
     if not chosen and len(splits) > 1:
         trained_on = keywords.get("split", "train")
         keywords["split"] = next(
@@ -323,8 +326,10 @@ def check_fields(where: str, given: dict[str, Any], cls: Any) -> dict[str, Any]:
 
 
 def _fit(where: str, value: Any, hint: Any) -> Any:
-    """Return the value if it fits the annotation; text that is a number becomes one where a number is wanted."""
+    """Return the value if it fits the annotation; text that is a number becomes one where a number is wanted, and `no` is text where "no" is a choice."""
     options = _options(hint)
+    if value is False and bool not in options and any(_is_choice(option) and _is("no", option) for option in options):
+        return "no"  # YAML 1.1 reads the word `no`, a strategy of transformers, as false
     nested = next((option for option in options if dataclasses.is_dataclass(option)), None)
     if nested is not None and isinstance(value, Mapping):
         return check_fields(where, dict(value), nested)
@@ -348,6 +353,10 @@ def _options(hint: Any) -> list[Any]:
     if origin is typing.Annotated:
         return _options(typing.get_args(hint)[0])
     return [hint]
+
+
+def _is_choice(option: Any) -> bool:
+    return typing.get_origin(option) is typing.Literal or (isinstance(option, type) and issubclass(option, Enum))
 
 
 def _is(value: Any, option: Any) -> bool:

@@ -8,9 +8,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from agent_gym._names import as_ids
 from agent_gym.cli.common import user_mistakes
 from agent_gym.cli.display import TrainDisplay
-from agent_gym.cli.dry_run import build_args, build_rows, make_maker
+from agent_gym.cli.dry_run import Rows, build_args, build_rows, make_maker
 from agent_gym.cli.recipe import Recipe
 from agent_gym.evaluation import Evaluation, evaluate
 from agent_gym.policies import TransformersPolicy
@@ -48,8 +49,11 @@ def train_recipe(recipe: Recipe, folder: Path, display: TrainDisplay, *, resume:
     for note in notes:
         display.say(f"note: {note}", "yellow")
     with user_mistakes(TypeError, RuntimeError):
-        trainer = _trainer(recipe, args)
-    run = _open(recipe, folder, resume)
+        planned = _rows(recipe, args)
+        if planned.note:
+            display.say(f"note: {planned.note}", "yellow")
+        trainer = _trainer(recipe, args, planned)
+    run = _open(recipe, planned, folder, resume)
     callback = RunCallback(
         run,
         lambda step, total, values: display("train", step, total, values),
@@ -57,7 +61,7 @@ def train_recipe(recipe: Recipe, folder: Path, display: TrainDisplay, *, resume:
     )
     trainer.add_callback(callback)
     alone = trainer.accelerator.num_processes == 1
-    rows = _eval_rows(recipe, trainer) if alone else []
+    rows = _eval_rows(recipe, planned) if alone else []
     checkpoint = run.latest_checkpoint() if resume else None
     if rows and checkpoint is None and not (run.path / "evaluation.before.json").is_file():
         _measure("before", recipe, trainer, rows, run, display)
@@ -79,50 +83,39 @@ def train_recipe(recipe: Recipe, folder: Path, display: TrainDisplay, *, resume:
     return run
 
 
-def _trainer(recipe: Recipe, args: Any) -> AgentGRPOTrainer:
+def _trainer(recipe: Recipe, args: Any, planned: Rows) -> AgentGRPOTrainer:
     more: dict[str, Any] = {}
     if recipe.lora is not None:
         from peft import LoraConfig
 
         more["peft_config"] = LoraConfig(**recipe.lora)
     evaluates = str(getattr(args.eval_strategy, "value", args.eval_strategy)) != "no"
-    train_rows = _file_rows(recipe, "train")
     return AgentGRPOTrainer(
         recipe.model,
         args,
         env=recipe.env_id,
         env_kwargs=recipe.env_kwargs,
-        train_dataset=train_rows,
-        eval_dataset=_rows(recipe, "eval") if evaluates else None,
+        train_dataset=planned.train,
+        eval_dataset=(planned.eval or None) if evaluates else None,
         processing_class=recipe.tokenizer,
         flow=recipe.flow,
         **more,
     )
 
 
-def _file_rows(recipe: Recipe, which: str) -> list[dict[str, Any]] | None:
-    """Rows of a file, or of a stated number of tasks; None leaves them to the trainer."""
-    if recipe.data.get(f"{which}_file") is None and recipe.data.get(f"{which}_tasks") is None:
-        return None
-    return _rows(recipe, which)
-
-
-def _rows(recipe: Recipe, which: str) -> list[dict[str, Any]]:
+def _rows(recipe: Recipe, args: Any) -> Rows:
+    """The rows of the run, as its dry run counted them."""
     from agent_gym.chat import load_tokenizer
-    from agent_gym.trainers.environments import EnvironmentMaker
 
-    tokenizer = load_tokenizer(recipe.tokenizer)
-    kwargs = recipe.env_kwargs if which == "train" else recipe.eval_env_kwargs
-    return build_rows(recipe, which, EnvironmentMaker(recipe.env_id, tokenizer=tokenizer, vocab_size=len(tokenizer), env_kwargs=kwargs))
+    return build_rows(recipe, make_maker(recipe, load_tokenizer(recipe.tokenizer), args, recipe.env_kwargs))
 
 
-def _eval_rows(recipe: Recipe, trainer: AgentGRPOTrainer) -> list[dict[str, Any]]:
+def _eval_rows(recipe: Recipe, planned: Rows) -> list[dict[str, Any]]:
     """The rows of the evaluations before and after, as `evaluate` takes them."""
-    rows = [read_row(row, recipe.env_id) for row in _rows(recipe, "eval")] if recipe.data.get("eval_tasks") != 0 else []
-    return [{**row, "group_id": f"task-{number}"} for number, row in enumerate(rows)]
+    return [{**read_row(row, recipe.env_id), "group_id": f"task-{number}"} for number, row in enumerate(planned.eval)]
 
 
-def _open(recipe: Recipe, folder: Path, resume: bool) -> RunFolder:
+def _open(recipe: Recipe, planned: Rows, folder: Path, resume: bool) -> RunFolder:
     config = {
         "kind": "recipe",
         "env_id": recipe.env_id,
@@ -130,6 +123,7 @@ def _open(recipe: Recipe, folder: Path, resume: bool) -> RunFolder:
         "evaluation": {
             "env_kwargs": recipe.eval_env_kwargs,
             "tasks": recipe.data.get("eval_tasks"),
+            "first": planned.first,
             "max_tokens": recipe.trainer.get("max_completion_length"),
         },
         "model": recipe.model,
@@ -147,8 +141,7 @@ def _measure(
     model = trainer.accelerator.unwrap_model(trainer.model)
     made = trainer.make_env
     embedding = int(model.get_input_embeddings().weight.shape[0])
-    stops = model.generation_config.eos_token_id
-    ends = () if stops is None else (int(stops),) if isinstance(stops, int) else tuple(int(one) for one in stops)
+    ends = as_ids(model.generation_config.eos_token_id)
     done = 0
 
     def finished(_arm: str, episodes: Sequence[Trajectory]) -> None:

@@ -53,7 +53,8 @@ def run(args: argparse.Namespace) -> int:
     if earlier is not None:
         content = earlier.config.get("recipe")
         if content is not None:
-            return _recipe_run(args, resolve(content), earlier.path)
+            recipe = resolve(content)
+            return _dry_run(recipe) if args.dry_run else _recipe_run(args, recipe, earlier.path)
         return _embedded_run(args, earlier.path)
     if args.model is None and args.config is None:
         return _embedded_run(args, None)
@@ -69,12 +70,16 @@ def run(args: argparse.Namespace) -> int:
     if keywords:
         content["env_kwargs"] = {**(content.get("env_kwargs") or {}), **keywords}
     recipe = resolve(content)
-    if args.dry_run:
-        from agent_gym.cli.dry_run import dry_run
+    if args.smoke:
+        recipe = _smoke(recipe)
+    return _dry_run(recipe) if args.dry_run else _recipe_run(args, recipe, None)
 
-        dry_run(recipe, console())
-        return 0
-    return _recipe_run(args, _smoke(recipe) if args.smoke else recipe, None)
+
+def _dry_run(recipe: Recipe) -> int:
+    from agent_gym.cli.dry_run import dry_run
+
+    dry_run(recipe, console())
+    return 0
 
 
 def _earlier_run(args: argparse.Namespace) -> RunFolder | None:
@@ -87,6 +92,10 @@ def _earlier_run(args: argparse.Namespace) -> RunFolder | None:
     if not earlier.exists:
         raise UsageError(f"--resume: {args.output_dir} holds no run; leave --resume out to begin one")
     changed = [name for name in ("env", "model", "config", "overrides", "env_arg", "seed") if getattr(args, name) not in (None, [])]
+    if args.smoke:
+        raise UsageError(
+            "--smoke begins a run of two updates, and --resume goes on with the settings of an earlier one (a smoke run stays one); leave one of them out"
+        )
     if changed:
         names = ", ".join({"env": "ENV", "overrides": "--set", "env_arg": "--env-arg"}.get(name, f"--{name}") for name in changed)
         raise UsageError(f"--resume goes on with the settings of the run; leave out {names}, or begin another run in another --output-dir")

@@ -1,6 +1,6 @@
 """Data: the sample schema, loaders of published question-answering files, their metrics, and the generated worlds that need no download."""
 
-if __name__ == "data":
+if not __name__.startswith("agent_gym."):
     raise ImportError("the folder data/ at the repository's root is a link for people; import agent_gym.data instead")
 
 from agent_gym.data.qa_loaders import Paragraph, QATask, load_qa, parse_qa

@@ -121,6 +121,13 @@ class _Row:
             raise ValueError(f"{self.where}: the field 'answer' is missing; test files without answers cannot be scored")
         return accepted_answers(self.row["answer"], where=self.where, name="answer")
 
+    def place(self, name: str, default: int | None) -> Any:
+        """What names a paragraph within its row."""
+        value = self.row.get(name, default)
+        if value is not None and not isinstance(value, (int, float, str)):
+            raise self.fault(name, "the number of a paragraph", value)
+        return value
+
     def key(self) -> str:
         value = self.row.get("_id", self.row.get("id", self.where))
         return str(value)
@@ -147,6 +154,9 @@ def _titled_lists(row: _Row, name: str, second: str) -> list[tuple[Any, Any]]:
         titles, others = value.get("title"), value.get(second)
         if not isinstance(titles, list) or not isinstance(others, list) or len(titles) != len(others):
             raise row.fault(name, f"a dict of two equally long lists, 'title' and {second!r}", value)
+        for index, title in enumerate(titles):
+            if not isinstance(title, str):
+                raise row.fault(f"{name}.title[{index}]", "a text", title)
         return list(zip(titles, others, strict=True))
     if not isinstance(value, list):
         raise row.fault(name, "a list of pairs", value)
@@ -245,13 +255,16 @@ def _from_musique(row: _Row) -> QATask:
         entry = _Row(member if isinstance(member, Mapping) else {}, f"{row.where}: paragraphs[{index}]")
         page = Paragraph(entry.text("title"), (entry.text("paragraph_text"),))
         paragraphs.append(page)
-        by_index[entry.row.get("idx", index)] = page.title
+        by_index[entry.place("idx", index)] = page.title
         if entry.row.get("is_supporting"):
             supporting.append(page.title)
     steps = row.row.get("question_decomposition", [])
     if not isinstance(steps, list) or not all(isinstance(step, Mapping) for step in steps):
         raise row.fault("question_decomposition", "a list of steps", steps)
-    planned = [by_index[step["paragraph_support_idx"]] for step in steps if step.get("paragraph_support_idx") in by_index]
+    places = [
+        _Row(step, f"{row.where}: question_decomposition[{index}]").place("paragraph_support_idx", None) for index, step in enumerate(steps)
+    ]
+    planned = [by_index[place] for place in places if place in by_index]
     return QATask(
         id=row.key(),
         question=question,

@@ -149,9 +149,18 @@ def accepted_answers(ground_truth: Any, *, where: str = "row", name: str = "rewa
         return [ground_truth]
     if hasattr(ground_truth, "tolist"):
         return accepted_answers(ground_truth.tolist(), where=where, name=name)
-    if isinstance(ground_truth, bool) or not isinstance(ground_truth, (int, float)) or not math.isfinite(ground_truth):
+    if isinstance(ground_truth, int) and not isinstance(ground_truth, bool):
+        return [_digits(ground_truth, where, name)]  # before anything with floats: an int may be too large for one
+    if not isinstance(ground_truth, float) or not math.isfinite(ground_truth):
         raise _fault(where, name, "a text, a finite number, a list, or a dict with the key 'target'", ground_truth)
     return [str(int(ground_truth)) if float(ground_truth).is_integer() else repr(ground_truth)]
+
+
+def _digits(number: int, where: str, name: str) -> str:
+    try:
+        return str(number)
+    except ValueError as error:  # Python writes no more than some thousands of digits
+        raise ValueError(f"{where}: field {name!r} is a number with too many digits: {error}") from error
 
 
 def json_object(value: Any, *, where: str = "row", name: str = "env_kwargs") -> dict[str, Any]:
@@ -173,7 +182,7 @@ def json_object(value: Any, *, where: str = "row", name: str = "env_kwargs") -> 
     if isinstance(value, str):
         try:
             parsed = json.loads(value)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{where}: field {name!r} is a string, but no JSON: {error}") from error
         if not isinstance(parsed, dict):
             raise _fault(where, name, "a JSON object", value)
@@ -282,14 +291,24 @@ def _pyarrow(path: Path) -> Any:
 def _parquet_rows(path: Path) -> Iterator[tuple[str, Any]]:
     arrow = _pyarrow(path)
     number = 0
-    with arrow.parquet.ParquetFile(path) as table:
-        for batch in table.iter_batches(batch_size=1024):
-            for row in batch.to_pylist():
-                yield f"{path.name} row {number}", row
-                number += 1
+    try:
+        with arrow.parquet.ParquetFile(path) as table:
+            for batch in table.iter_batches(batch_size=1024):
+                for row in batch.to_pylist():
+                    yield f"{path.name} row {number}", row
+                    number += 1
+    except (arrow.ArrowException, OSError) as error:
+        raise ValueError(f"{path.name} row {number}: no Parquet file, or a damaged one: {error}") from error
 
 
 def _json_rows(path: Path) -> Iterator[tuple[str, Any]]:
+    try:
+        yield from _text_rows(path)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path.name}: no text in UTF-8 ({error}); unpack the file if it is packed, or save it as UTF-8") from error
+
+
+def _text_rows(path: Path) -> Iterator[tuple[str, Any]]:
     """Rows of a JSON array, of an object with the one key "data", or of JSON lines: told apart by content, not by the file's name."""
     with path.open(encoding="utf-8-sig") as file:
         first = file.read(1)
@@ -314,7 +333,9 @@ def _json_rows(path: Path) -> Iterator[tuple[str, Any]]:
             yield f"{path.name} line {number}", row
 
 
-def _array_rows(path: Path, rows: list[Any]) -> Iterator[tuple[str, Any]]:
+def _array_rows(path: Path, rows: Any) -> Iterator[tuple[str, Any]]:
+    if not isinstance(rows, list):
+        raise ValueError(f"{path.name}: the key 'data' must hold a list of rows, not {type(rows).__name__}")
     for number, row in enumerate(rows):
         yield f"{path.name} row {number}", row
 
@@ -322,7 +343,7 @@ def _array_rows(path: Path, rows: list[Any]) -> Iterator[tuple[str, Any]]:
 def _parse(text: str, where: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{where}: no valid JSON: {error}") from error
 
 

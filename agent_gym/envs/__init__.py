@@ -4,4 +4,4 @@ They are registered with Gymnasium under ids (`agent_gym.registration`), and onl
 """
 
 if not __name__.startswith("agent_gym."):
-    raise ImportError("this folder is a door for people; import agent_gym.envs instead")
+    raise ImportError("the folder envs/ at the repository's root is a link for people; import agent_gym.envs instead")

@@ -21,14 +21,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+from gymnasium.error import ResetNeeded
+
 from agent_gym.chat import Message
-from agent_gym.context import Append, ContextPolicy
-from agent_gym.core import Action, Outcome
+from agent_gym.context import ContextPolicy
+from agent_gym.core import Outcome
 from agent_gym.data.qa_loaders import QATask, parse_qa
 from agent_gym.data.qa_metrics import answer_reward, exact_match, normalize_answer, sub_exact_match, title_recall, token_f1
 from agent_gym.data.qa_source import EmbeddedSource, open_source
 from agent_gym.data.samples import message_text
-from agent_gym.envs.tool import Score, ToolEnv
+from agent_gym.envs.tool import Score, ToolEnv, whole_number
 from agent_gym.search import Corpus, Document, Hit, HttpSearcher, LuceneBM25, Searcher, open_searcher
 from agent_gym.tools.base import BaseTool, ToolContext, ToolResult
 from agent_gym.tools.execution import CallResult
@@ -53,8 +55,6 @@ _FULL_PROMPT = (
 )
 _BRIDGE_PROMPT = "Search, then answer."
 _FEEDBACK_LINES = 3
-_MESSAGE_OVERHEAD = 32  # tokens around one tool message: its role, its markers and the mark of a cut
-_FLOOR = 256  # tokens of results that every later turn can count on
 
 
 def format_passages(hits: Sequence[Hit], *, titles: bool = True) -> str:
@@ -121,7 +121,8 @@ class HotpotQAEnv(ToolEnv):
 
     Args:
         split: "train", "validation" or "test"; in the generated worlds they share no entity.
-        dataset: "embedded", "official" (needs `data_dir`), the path of a file or of a folder with one file per split, or rows.
+        dataset: "embedded", "official" (needs `data_dir`), the path of a file or of a folder with one file per split, or rows. A single file
+            and rows are the same rows in every split: a seed draws another one in each, and an index names the same.
         data_dir: where "official" files lie and relative paths begin.
         level: of the generated world: "full", or "bridge" (short pages, one-token names, a short prompt).
         corpus: None: each task is searched in its own paragraphs. Else one corpus for all: a JSONL file of pages, the folder of an index,
@@ -135,7 +136,8 @@ class HotpotQAEnv(ToolEnv):
         format_weight: paid on top for an answer tag at the end of an episode in which every reply could be read and every call was valid.
         search_cost: taken off for every search that was run.
         context: "append", "window:K", "rebuild" or a policy.
-        rebuild_tokens: the budget of a rebuilt prompt; None for `max_observation_tokens`.
+        rebuild_tokens: the budget of a rebuilt prompt, never exceeded; None for `max_observation_tokens`. A task that does not fit into it
+            with the text of the tools is refused by `reset`.
         **kwargs: see `ToolEnv` and `AgentEnv`.
 
     Raises:
@@ -180,11 +182,13 @@ class HotpotQAEnv(ToolEnv):
         system_prompt: str | None = None,
         **kwargs: Any,
     ) -> None:
-        if top_k is not None and top_k < 1:
-            raise ValueError(f"top_k must be at least 1, not {top_k}")
+        if top_k is not None:
+            whole_number("top_k", top_k, 1)
+        if rebuild_tokens is not None:
+            whole_number("rebuild_tokens", rebuild_tokens, 1)
         if answer_fallback not in (None, "reply"):
             raise ValueError(f"answer_fallback must be None or 'reply', not {answer_fallback!r}")
-        if isinstance(reward, str) and reward not in _REWARDS:
+        if reward not in _REWARDS if isinstance(reward, str) else not callable(reward):
             raise ValueError(f"reward must be one of {', '.join(_REWARDS)} or a callable (prediction, task) -> number, not {reward!r}")
         if search_cost < 0 or format_weight < 0:
             raise ValueError(f"format_weight and search_cost must not be negative, not {format_weight} and {search_cost}")
@@ -197,9 +201,8 @@ class HotpotQAEnv(ToolEnv):
         short = self._level == "bridge"
         self._searcher: Searcher | None = None
         self.top_k = int(top_k) if top_k is not None else 1 if short else 3
-        tool = SearchTool(
-            self._engine, self.top_k, _print_lines if short else format_passages, remote=isinstance(self._corpus, HttpSearcher)
-        )
+        self._print: Callable[[Sequence[Hit]], str] = _print_lines if short else format_passages
+        tool = SearchTool(self._engine, self.top_k, self._print, remote=isinstance(self._corpus, HttpSearcher))
         if system_prompt is None:
             system_prompt = _BRIDGE_PROMPT if short else _FULL_PROMPT.format(turns=max_turns, calls=max_parallel_calls)
         self._rebuilds = context == "rebuild"
@@ -220,8 +223,6 @@ class HotpotQAEnv(ToolEnv):
             self.max_observation_tokens if rebuild_tokens is None else min(int(rebuild_tokens), self.max_observation_tokens)
         )
         self._answer_reward = _REWARDS[reward] if isinstance(reward, str) else reward
-        self._print = tool._printed
-        self._action_length = 0
         self.qa: QATask | None = None
         self._forget()
 
@@ -248,7 +249,7 @@ class HotpotQAEnv(ToolEnv):
         if "task" in options:
             task = parse_qa(options["task"], where="options['task']")
         elif "index" in options:
-            task = self.source.by_index(int(options["index"]))
+            task = self.source.by_index(whole_number("options['index']", options["index"]))
         else:
             task = self.source.draw(int(self.np_random.integers(2**53)))
         if self._corpus is not None:
@@ -264,12 +265,14 @@ class HotpotQAEnv(ToolEnv):
         return {"id": task.id, "question": task.question, "answer": list(task.answers), "type": task.type, "level": task.level}
 
     def _engine(self) -> Searcher:
-        assert self._searcher is not None, "the tool is called in a running episode only"
+        if self._searcher is None:
+            raise ResetNeeded("no task has begun; call reset() before you call the search tool")
         return self._searcher
 
     @property
     def _present(self) -> QATask:
-        assert self.qa is not None, "a task is chosen before anything is asked of it"
+        if self.qa is None:
+            raise ResetNeeded("no task has begun; call reset() before you ask the expert")
         return self.qa
 
     @property
@@ -285,6 +288,7 @@ class HotpotQAEnv(ToolEnv):
             query = self._present.question
             self._note(query, self._engine().search([query], self.top_k)[0])
         if self._rebuilds:
+            self._require_room()
             return self._rebuild()
         messages = self._question_messages()
         if self.force_first_search:
@@ -302,9 +306,18 @@ class HotpotQAEnv(ToolEnv):
             return [self._system_message(), {"role": "user", "content": self._present.question}]
         return own if own[0]["role"] == "system" else [self._system_message(), *own]
 
+    def _require_room(self) -> None:
+        """Refuse a task that even without any state is longer than the budget."""
+        length = len(self.chat.render(self._question_messages(), self.tools))
+        if length > self.rebuild_tokens:
+            raise ValueError(
+                f"task {self.task_id!r} and the text of the tools alone have {length} tokens, and rebuild_tokens is {self.rebuild_tokens}; "
+                "make the environment with larger rebuild_tokens (by default they are max_observation_tokens)"
+            )
+
     def _rebuild(self) -> list[Message]:
         """Make the whole prompt from the state, within the budget; see `AgentEnv._rebuild`."""
-        droppable = len(self._passages) + len(self._feedback) + len(self._queries)
+        droppable = len(self._passages) + len(self._feedback) + len(self._queries) + 1
         low, high = 0, droppable  # the smallest number of dropped items that fits, by bisection; with all dropped the task alone is left
         middle = 0  # most often nothing needs to go
         while low < high:
@@ -316,11 +329,11 @@ class HotpotQAEnv(ToolEnv):
         return self._state_messages(low)
 
     def _state_messages(self, dropped: int) -> list[Message]:
-        """The prompt without the first `dropped` items: passages go first, then feedback, then queries, each oldest first."""
+        """The prompt without the first `dropped` items: passages go first, then feedback, then queries, each oldest first; last the turns."""
         passages, feedback, queries = list(self._passages.values()), self._feedback, self._queries
         passages, dropped = passages[dropped:], max(0, dropped - len(passages))
         feedback, dropped = feedback[dropped:], max(0, dropped - len(feedback))
-        queries = queries[dropped:]
+        queries, dropped = queries[dropped:], max(0, dropped - len(queries))
         parts = []
         if queries:
             parts.append("Searches so far:\n" + "\n".join("- " + " ".join(query.split()) for query in queries))
@@ -328,7 +341,7 @@ class HotpotQAEnv(ToolEnv):
             parts.append("Passages found so far:\n\n" + self._print(passages))
         if feedback:
             parts.append("Feedback:\n" + "\n".join(f"- {line}" for line in feedback))
-        if self.turn:
+        if self.turn and not dropped:
             left = self.max_turns - self.turn
             parts.append(f"You have {left} {'reply' if left == 1 else 'replies'} left.")
         messages = self._question_messages()
@@ -341,16 +354,6 @@ class HotpotQAEnv(ToolEnv):
         )
 
     # ------------------------------------------------------------------------------------------------ the episode
-
-    def _respond(self, action: Action) -> Outcome:
-        """Answer a reply; see `AgentEnv._respond`."""
-        self._action_length = len(action.token_ids)
-        return super()._respond(action)
-
-    async def _arespond(self, action: Action) -> Outcome:
-        """Answer a reply in an event loop; see `AgentEnv._arespond`."""
-        self._action_length = len(action.token_ids)
-        return await super()._arespond(action)
 
     def _without_calls(self, parsed: ParsedAction) -> Outcome | None:
         outcome = super()._without_calls(parsed)
@@ -397,21 +400,6 @@ class HotpotQAEnv(ToolEnv):
         form = self.format_weight if tagged and self._readable else 0.0
         metrics = {"em": exact, "f1": token_f1(prediction, task.answers).f1, "sub_em": sub_exact_match(prediction, task.golds)}
         return Score(worth + form, {"answer": worth, "format": form}, exact == 1.0, metrics)
-
-    def _tool_messages(self, results: Sequence[CallResult]) -> list[Message]:
-        """Print the results; where the context only grows, so much of them that the turns to come find room as well."""
-        if not isinstance(self.context, Append):
-            return super()._tool_messages(results)
-        later = max(0, self.max_turns - self.turn - 1)
-        reserved = later * (self.max_action_tokens + 2 * _MESSAGE_OVERHEAD + _FLOOR)
-        free = self.max_observation_tokens - self._length - self._action_length - reserved
-        shown = min(len(results), self.max_parallel_calls + 1)
-        own = self.max_tool_result_tokens
-        self.max_tool_result_tokens = max(16, min(own, free // shown - _MESSAGE_OVERHEAD))
-        try:
-            return super()._tool_messages(results)
-        finally:
-            self.max_tool_result_tokens = own
 
     def _info(self, feedback: str, given: Mapping[str, Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
         task = self._present
@@ -496,7 +484,11 @@ def _engine(search: str | SearchEngine) -> SearchEngine:
 
 def _open_corpus(corpus: str | Path | Searcher | None, search: str | SearchEngine) -> Searcher | None:
     """The one engine for all tasks; files are indexed once per process and shared by its environments."""
-    if corpus is None or not isinstance(corpus, (str, Path)):
+    if corpus is None:
+        return None
+    if not isinstance(corpus, (str, Path)):
+        if not callable(getattr(corpus, "search", None)):
+            raise ValueError(f"corpus must be a JSONL file, the folder of an index, an address or a Searcher, not {corpus!r}")
         return corpus
     if str(corpus).startswith(("http://", "https://")):
         return open_searcher(str(corpus))

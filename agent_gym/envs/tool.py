@@ -20,18 +20,23 @@ For more, subclass `ToolEnv` and override what differs; the hooks, in the order 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+from gymnasium.error import ResetNeeded
+
 from agent_gym.chat import Message, load_tokenizer
+from agent_gym.context import Append
 from agent_gym.core import Action, AgentEnv, Observation, Outcome
 from agent_gym.tools.base import BaseTool, ToolContext
 from agent_gym.tools.execution import CallResult, ToolSet, arun_calls, run_calls
 from agent_gym.tools.formats import TemplateFormat, ToolCallFormat
-from agent_gym.tools.parsing import ParsedAction, detect_format, extract_answer, get_format
+from agent_gym.tools.parsing import ParsedAction, detect_format, get_format
 from agent_gym.trajectory import StopReason
 
 if TYPE_CHECKING:
@@ -40,7 +45,10 @@ if TYPE_CHECKING:
 __all__ = ["Score", "ToolEnv", "ToolTaskEnv", "answers_match", "read_number"]
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
-_NO_SCORE_ERRORS = frozenset(("invalid_json", "unknown_tool", "invalid_arguments", "limit"))  # the model's mistakes; the rest is the tool's
+_MODEL_ERRORS = frozenset(("invalid_json", "unknown_tool", "invalid_arguments", "limit"))  # the model's mistakes; the rest is the tool's
+_MESSAGE_OVERHEAD = 32  # tokens around one tool message: its role, its markers and the mark of a cut
+_LEAST = 16  # tokens of its own that every result is shown with
+_FLOOR = 256  # tokens of results that every later turn can count on
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +75,14 @@ Reward = Callable[[str | None, Mapping[str, Any]], "float | bool | Score"]
 class ToolEnv(AgentEnv):
     """A task that is solved by calling tools.
 
+    A seed draws another row in each split, also where all splits have the same rows; `options={"index": i}` is the i-th row in any split.
+
+    Where the context only grows (`context="append"`), results are cut shorter than `max_tool_result_tokens` when the turns to come would
+    find no room otherwise. Under the defaults an episode whose first prompt has up to 4,000 tokens never ends by
+    `StopReason.CONTEXT_LIMIT`, however many calls it holds.
+
+    Tool schemas are text of the world: control tokens and markers that stand in them are shown as text.
+
     Args:
         tools: tools (`BaseTool`, or made by `agent_gym.tools.tool`) and names of registered ones.
         tasks: rows, each a mapping with `question` (a text) or `prompt` (a text or chat messages), and `answer` (a text, a number, or a
@@ -86,8 +102,16 @@ class ToolEnv(AgentEnv):
     """
 
     reward_part_names: ClassVar[tuple[str, ...]] = ("task", "tools")
-    extra_info: ClassVar[Mapping[str, Any]] = {"n_tool_calls": 0, "n_tool_errors": 0, "n_malformed": 0, "answer": ""}
-    """Of the last reply: calls that were written, those among them that failed, those that could not be read, and the answer."""
+    extra_info: ClassVar[Mapping[str, Any]] = {
+        "n_tool_calls": 0,
+        "n_tool_errors": 0,
+        "n_malformed": 0,
+        "answer": "",
+        "total_tool_calls": 0,
+        "total_tool_errors": 0,
+    }
+    """Of the last reply: calls that were written, those among them that failed, those that could not be read, and the answer. Of the episode
+    so far: the sums of `n_tool_calls` and `n_tool_errors`."""
     system_prompt: ClassVar[str] = (
         "Solve the task with the help of the tools. When you know the answer, write it between <answer> and </answer>, and nothing else "
         "between them."
@@ -106,8 +130,9 @@ class ToolEnv(AgentEnv):
         markers: Sequence[str] = (),
         **kwargs: Any,
     ) -> None:
-        if max_parallel_calls < 1:
-            raise ValueError(f"max_parallel_calls must be at least 1, not {max_parallel_calls}")
+        whole_number("max_parallel_calls", max_parallel_calls, 1)
+        if reward is not None and not callable(reward):
+            raise ValueError(f"reward must be None or a callable (answer, task) -> number, not {reward!r}")
         opened = load_tokenizer(tokenizer)
         self.tool_set = ToolSet(tools)
         self.tool_format = get_format(tool_format, opened)
@@ -121,13 +146,21 @@ class ToolEnv(AgentEnv):
             **kwargs,
         )
         own = self.system_prompt if system_prompt is None else system_prompt
-        self._system_text = own if taught or not self._schemas else f"{own}\n\n{self.tool_format.instructions(self._schemas)}".strip()
+        if not taught and self._schemas:
+            # The instruction is our own text, in which markers stand for what they are; the schemas that it quotes are not.
+            quoted = _without_literals(
+                self._schemas, (*self.tool_format.markers, *markers, *map(str, opened.added_tokens_decoder.values()))
+            )
+            own = f"{own}\n\n{self.tool_format.instructions(quoted)}".strip()
+        self._system_text = own
         self._prefix = self._generation_prefix()
         self._reward = reward
         self._rows = _rows_of_split(tasks, self.split)
+        self._require_answers(self._rows, "tasks")
         self.task: Mapping[str, Any] = _NOTHING
         self.state: dict[str, Any] = {}
         self._entropy = 0
+        self._total_calls = self._total_errors = 0
 
     # ------------------------------------------------------------------------------------------------ hooks
 
@@ -147,6 +180,7 @@ class ToolEnv(AgentEnv):
             row: Mapping[str, Any] = options["task"]
             if not isinstance(row, Mapping):
                 raise ValueError(f"options['task'] must be a row (a mapping), not {row!r}")
+            self._require_answers([row], "options['task']")
             self.task_id = str(row.get("id", "given"))
             return row
         if not self._rows:
@@ -154,14 +188,25 @@ class ToolEnv(AgentEnv):
                 f"{type(self).__name__} has no tasks for the split {self.split!r}: pass tasks=[...], or options={{'task': row}}"
             )
         if "index" in options:
-            index = int(options["index"])
+            index = whole_number("options['index']", options["index"])
             if not 0 <= index < len(self._rows):
                 raise ValueError(f"options['index'] is {index}, and there are {len(self._rows)} tasks, counted from 0")
         else:
-            index = int(self.np_random.integers(len(self._rows)))
+            index = self._drawn(len(self._rows))
         row = self._rows[index]
         self.task_id = str(row.get("id", f"{self.split}-{index}"))
         return row
+
+    def _require_answers(self, rows: Sequence[Mapping[str, Any]], where: str) -> None:
+        """Refuse rows whose answers are none, where it is we who compare them: before an episode is played, not behind it."""
+        if self._reward is None and type(self)._score is ToolEnv._score:
+            for index, row in enumerate(rows):
+                _accepted(row, f"{where}[{index}]" if where == "tasks" else where)
+
+    def _drawn(self, n: int) -> int:
+        """Draw an index below `n` from the seed and the split, so that one seed names different rows in different splits."""
+        entropy = [self.splits.index(self.split), int(self.np_random.integers(2**53))]
+        return int(np.random.default_rng(np.random.SeedSequence(entropy)).integers(n))
 
     def _messages(self) -> list[Message]:
         """Make the first prompt from `self.task`.
@@ -177,8 +222,20 @@ class ToolEnv(AgentEnv):
                 f"task {self.task_id!r} has no 'question' and no 'prompt' that is a text or a list of chat messages: "
                 f"{dict(self.task)!r:.300}"
             )
-        messages: list[Message] = [{"role": str(one["role"]), "content": one["content"]} for one in prompt]
+        messages = [self._given_message(index, one) for index, one in enumerate(prompt)]
         return messages if messages[0]["role"] == "system" else [self._system_message(), *messages]
+
+    def _given_message(self, index: int, message: Any) -> Message:
+        """A message of the task's own prompt; its content may be parts, of which those of type text are shown."""
+        from agent_gym.data.samples import message_text
+
+        if (
+            not isinstance(message, Mapping)
+            or not isinstance(message.get("role"), str)
+            or not isinstance(message.get("content"), (str, list, tuple))
+        ):
+            raise ValueError(f"task {self.task_id!r}: prompt[{index}] must be a message with 'role' and 'content', not {message!r:.200}")
+        return {"role": str(message["role"]), "content": message_text(message)}
 
     def _after_calls(self, results: Sequence[CallResult]) -> Score:
         """Take note of what the calls of a turn brought, and reward the turn if it deserves it.
@@ -214,6 +271,7 @@ class ToolEnv(AgentEnv):
         self.task = self._task(options)
         self._entropy = int(self.np_random.integers(2**62))
         self.state = {}
+        self._total_calls = self._total_errors = 0
         return Observation(messages=self._messages())
 
     def _respond(self, action: Action) -> Outcome:
@@ -223,7 +281,7 @@ class ToolEnv(AgentEnv):
         if ended is not None:
             return ended
         results = run_calls(self.tool_set, parsed.calls, self._context(), max_parallel_calls=self.max_parallel_calls)
-        return self._with_results(parsed, results)
+        return self._with_results(action, parsed, results)
 
     async def _arespond(self, action: Action) -> Outcome:
         """Answer a reply in an event loop; see `AgentEnv._arespond`."""
@@ -232,14 +290,14 @@ class ToolEnv(AgentEnv):
         if ended is not None:
             return ended
         results = await arun_calls(self.tool_set, parsed.calls, self._context(), max_parallel_calls=self.max_parallel_calls)
-        return self._with_results(parsed, results)
+        return self._with_results(action, parsed, results)
 
     def _context(self) -> ToolContext:
         return ToolContext(self.task, self.turn, 0, None, self.state, self._entropy)
 
     def _without_calls(self, parsed: ParsedAction) -> Outcome | None:
         """The outcome of a reply that answers, or has no call; None where there are calls to run."""
-        answer = extract_answer(parsed.content)
+        answer = parsed.answer
         if answer is not None:
             return self._end(StopReason.ANSWER, self._score(answer, parsed.content), answer, len(parsed.calls))
         if parsed.calls:
@@ -250,7 +308,7 @@ class ToolEnv(AgentEnv):
             return Outcome(Observation(messages=({"role": "tool", "content": text},)), info=info)
         return self._end(StopReason.NO_CALL, self._score(None, parsed.content), "", 0)
 
-    def _with_results(self, parsed: ParsedAction, results: Sequence[CallResult]) -> Outcome:
+    def _with_results(self, action: Action, parsed: ParsedAction, results: Sequence[CallResult]) -> Outcome:
         """The outcome of a reply whose calls have been run."""
         score = self._after_calls(results)
         errors = [one.error for one in results if one.error is not None]
@@ -259,12 +317,15 @@ class ToolEnv(AgentEnv):
         answer = ""
         if finished is not None:
             score, answer = self._finish(finished, score, parsed.content)
+        failed = len(errors) - errors.count("invalid_json")
+        self._total_calls += len(results)
+        self._total_errors += failed
         info: dict[str, Any] = {
-            "action_valid": not errors or _NO_SCORE_ERRORS.isdisjoint(errors),
+            "action_valid": not errors or _MODEL_ERRORS.isdisjoint(errors),
             "is_success": score.is_success,
             "reward_parts": self._parts(score, paid),
             "n_tool_calls": len(results),
-            "n_tool_errors": len(errors) - errors.count("invalid_json"),
+            "n_tool_errors": failed,
             "n_malformed": errors.count("invalid_json"),
             "answer": answer,
             **score.metrics,
@@ -272,13 +333,20 @@ class ToolEnv(AgentEnv):
         if finished is not None:
             info["stop_reason"] = StopReason.FINISH_CALL
         reward = score.reward + sum(paid)
-        return Outcome(Observation(messages=self._tool_messages(results)), reward, finished is not None, info)
+        limit = self._result_limit(len(action.token_ids), min(len(results), self.max_parallel_calls + 1))
+        return Outcome(Observation(messages=self._tool_messages(results, limit)), reward, finished is not None, info)
 
     def _finish(self, finished: CallResult, turn: Score, content: str) -> tuple[Score, str]:
         """The score of an episode that a tool ends. One that names an answer in its info is judged by it."""
         answer = finished.info.get("answer")
         if answer is None:
-            success = bool(finished.info.get("is_success", (finished.reward or 0.0) > 0.0))
+            success = finished.info.get("is_success", (finished.reward or 0.0) > 0.0)
+            try:
+                success = bool(success)
+            except (TypeError, ValueError) as error:
+                raise ValueError(
+                    f"the tool {finished.name!r} returned info={{'is_success': {success!r:.100}}}; it must be a bool"
+                ) from error
             return Score(turn.reward, turn.parts, turn.is_success or success, turn.metrics), ""
         last = self._score(str(answer), content)
         parts = {**self._parts(turn, ())}
@@ -288,6 +356,7 @@ class ToolEnv(AgentEnv):
 
     def _end(self, reason: StopReason, score: Score, answer: str, n_calls: int) -> Outcome:
         """The outcome of a reply that ends the episode. Calls beside an answer are not run."""
+        self._total_calls += n_calls
         info = {
             "stop_reason": reason,
             "is_success": score.is_success,
@@ -304,9 +373,22 @@ class ToolEnv(AgentEnv):
             parts["tools"] = parts.get("tools", 0.0) + float(sum(paid))
         return parts
 
-    def _tool_messages(self, results: Sequence[CallResult]) -> list[Message]:
-        """One tool message per call, its text cut to `max_tool_result_tokens`; the calls beyond the limit share one."""
-        limit = self.max_tool_result_tokens
+    def _info(self, feedback: str, given: Mapping[str, Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
+        totals = {"total_tool_calls": self._total_calls, "total_tool_errors": self._total_errors}
+        return super()._info(feedback, {**totals, **given}, *args, **kwargs)
+
+    def _result_limit(self, action_tokens: int, messages: int) -> int:
+        """Where each of a turn's results is cut: at `max_tool_result_tokens`, or before it where the turns to come would find no room."""
+        if not isinstance(self.context, Append):
+            return self.max_tool_result_tokens
+        floor = max(_FLOOR, (self.max_parallel_calls + 1) * (_LEAST + _MESSAGE_OVERHEAD))
+        later = max(0, self.max_turns - self.turn - 1)
+        reserved = later * (self.max_action_tokens + 2 * _MESSAGE_OVERHEAD + floor)
+        free = self.max_observation_tokens - self._length - action_tokens - reserved
+        return max(_LEAST, min(self.max_tool_result_tokens, free // max(1, messages) - _MESSAGE_OVERHEAD))
+
+    def _tool_messages(self, results: Sequence[CallResult], limit: int) -> list[Message]:
+        """One tool message per call, its text cut to `limit` tokens; the calls beyond `max_parallel_calls` share one."""
         messages: list[Message] = [{"role": "tool", "content": one.text, "max_tokens": limit} for one in results if one.error != "limit"]
         surplus = len(results) - len(messages)
         if surplus:
@@ -347,6 +429,42 @@ class ToolEnv(AgentEnv):
         return len(self._rows) or None
 
 
+def whole_number(name: str, value: Any, least: int | None = None) -> int:
+    """Return a keyword or option that must be a whole number.
+
+    Args:
+        name: for the error.
+        value: what was given.
+        least: the smallest that is allowed, if there is one.
+
+    Returns:
+        The number.
+
+    Raises:
+        ValueError: for anything else, texts and fractions included.
+    """
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or (least is not None and value < least):
+        raise ValueError(f"{name} must be a whole number{'' if least is None else f' of at least {least}'}, not {value!r}")
+    return int(value)
+
+
+def _without_literals(value: Any, literals: Iterable[str]) -> Any:
+    """A copy of nested data in whose texts, keys included, none of the literals stands: `<` becomes `&lt;`, as `Chat` shows markers."""
+    names = sorted({one for one in literals if one.strip()}, key=len, reverse=True)
+    pattern = re.compile("|".join(map(re.escape, names)) or "(?!)")
+
+    def without(part: Any) -> Any:
+        if isinstance(part, str):
+            if pattern.search(part):
+                part = part.replace("<", "&lt;")
+            return pattern.sub(lambda match: f"{match.group()[0]} {match.group()[1:]}", part)  # those that begin otherwise
+        if isinstance(part, Mapping):
+            return {without(key): without(item) for key, item in part.items()}
+        return [without(item) for item in part] if isinstance(part, (list, tuple)) else part
+
+    return without(value)
+
+
 def _rows_of_split(tasks: Any, split: str) -> Sequence[Mapping[str, Any]]:
     if tasks is None:
         return ()
@@ -361,14 +479,14 @@ def _rows_of_split(tasks: Any, split: str) -> Sequence[Mapping[str, Any]]:
     return rows
 
 
-def _accepted(task: Mapping[str, Any]) -> list[str]:
+def _accepted(task: Mapping[str, Any], where: str = "row") -> list[str]:
     """The accepted answers of a row as texts."""
     from agent_gym.data.samples import accepted_answers
 
     if "answer" in task:
-        return accepted_answers(task["answer"], name="answer")
+        return accepted_answers(task["answer"], where=where, name="answer")
     model = task.get("reward_model")
-    return accepted_answers(model.get("ground_truth") if isinstance(model, Mapping) else None)
+    return accepted_answers(model.get("ground_truth") if isinstance(model, Mapping) else None, where=where)
 
 
 def read_number(text: str) -> Any:
@@ -454,7 +572,7 @@ class ToolTaskEnv(ToolEnv):
             return super()._task(options)
         from agent_gym.envs.tool_tasks import make_task
 
-        number = int(options["index"]) if "index" in options else int(self.np_random.integers(2**53))
+        number = whole_number("options['index']", options["index"]) if "index" in options else int(self.np_random.integers(2**53))
         if number < 0:
             raise ValueError(f"options['index'] is {number}; tasks are counted from 0")
         task = make_task(self.split, number)
@@ -463,7 +581,7 @@ class ToolTaskEnv(ToolEnv):
 
     def _after_calls(self, results: Sequence[CallResult]) -> Score:
         """Follow the plan of the task as far as the calls have; see `ToolEnv._after_calls`."""
-        plan = self.task.get("plan", ())
+        plan = self.task.get("plan") or ()
         for one in results:
             if (
                 self._done < len(plan)
@@ -480,10 +598,12 @@ class ToolTaskEnv(ToolEnv):
         Returns:
             The function; None for rows without a plan.
         """
-        return self._next_right_action if self._generated or "plan" in self.task else None
+        return self._next_right_action if self._generated or self.task.get("plan") is not None else None
 
     def _next_right_action(self) -> str:
-        plan = self.task["plan"]
+        if self.task is _NOTHING:
+            raise ResetNeeded("no task has begun; call reset() before you ask the expert")
+        plan = self.task.get("plan") or ()
         if self._done < len(plan):
             step = plan[self._done]
             try:

@@ -7,7 +7,6 @@ A flow turns one row into trajectories in any way it likes: it may branch, use s
 from __future__ import annotations
 
 import asyncio
-import difflib
 import itertools
 import json
 import time
@@ -19,13 +18,26 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from agent_gym._names import nearest
+from agent_gym.data.samples import drop_none
 from agent_gym.policies.base import Policy, Sampling, derive_seed
 from agent_gym.trajectory import Generation, Trajectory
 
 if TYPE_CHECKING:
     from agent_gym.flows.environment import RolloutEnv
 
-__all__ = ["AgentFlowBase", "DeadlineReached", "MakeEnv", "RowPolicy", "flow_names", "get_flow", "normalize_row", "register_flow"]
+__all__ = [
+    "AgentFlowBase",
+    "DeadlineReached",
+    "MakeEnv",
+    "RowPolicy",
+    "flow_names",
+    "get_flow",
+    "normalize_row",
+    "register_flow",
+    "row_members",
+    "row_seed",
+]
 
 Row = Mapping[str, Any]
 MakeEnv = Callable[[Row], "RolloutEnv"]
@@ -184,37 +196,85 @@ def get_flow(flow: str | AgentFlowBase | type[AgentFlowBase], **keywords: Any) -
         return flow
     if isinstance(flow, str):
         if flow not in _FLOWS:
-            near = difflib.get_close_matches(flow, _FLOWS, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
             raise KeyError(
-                f"no flow is registered as {flow!r}; {hint}known: {', '.join(flow_names())}. Import the module that registers yours first"
+                f"no flow is registered as {flow!r}{nearest(flow, _FLOWS) or '.'} Known: {', '.join(flow_names())}. Import the module that registers "
+                "yours first"
             )
         flow = _FLOWS[flow]
     return flow(**keywords)
 
 
-def normalize_row(row: Row) -> dict[str, Any]:
+def row_members(name: str, value: Any) -> dict[str, Any]:
+    """Read a member of a data set row that is a dictionary. Every room that reads rows reads them by this.
+
+    Args:
+        name: of the member, for the message.
+        value: a dictionary, or one as JSON text; None and "" are an empty one.
+
+    Returns:
+        The dictionary. Its members that are None are dropped, at any depth: Arrow gives every row the members of all others and fills the gaps
+        with None.
+
+    Raises:
+        ValueError: if it is none of these.
+    """
+    given = value
+    if value is None or value == "":
+        return {}
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{name} of a data set row is a text that is not JSON: {given!r:.200} ({error})") from error
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{name} of a data set row must be a dictionary, or one as JSON text, not {given!r:.200}")
+    members: dict[str, Any] = drop_none(value)
+    return members
+
+
+def row_seed(value: Any) -> int | None:
+    """Read the seed of a data set row.
+
+    Args:
+        value: a whole number, or None.
+
+    Returns:
+        The number; None where there is none.
+
+    Raises:
+        ValueError: if it is anything else, or negative.
+    """
+    if value is None:
+        return None
+    try:
+        number = int(value)
+        whole = number == value and number >= 0 and not isinstance(value, bool)
+    except (TypeError, ValueError, OverflowError):
+        whole = False
+    if not whole:
+        raise ValueError(f"seed of a data set row must be a whole number of at least 0, not {value!r:.200}")
+    return number
+
+
+def normalize_row(row: Row, *, needs_env: bool = True) -> dict[str, Any]:
     """Return a row with `env_kwargs` and `options` as dictionaries.
 
     Args:
-        row: as written by us or read from a data set: the two may be JSON text, and members that are None (Arrow adds them) are dropped.
+        row: as written by us or read from a data set; see `row_members`.
+        needs_env: refuse a row that names no environment; False where a function of the caller's makes it.
 
     Returns:
         A new dictionary with `env_id`, `env_kwargs`, `seed`, `options`, `group_id` and the row's other members.
 
     Raises:
-        ValueError: if the row names no environment, or one of the two is no dictionary.
+        ValueError: if the row names no environment, or a member cannot be read.
     """
     clean = dict(row)
     for key in ("env_kwargs", "options"):
-        value = clean.get(key) or {}
-        if isinstance(value, str):
-            value = json.loads(value)
-        if not isinstance(value, Mapping):
-            raise ValueError(f"{key} of a row must be a dictionary, or one as JSON text, not {row.get(key)!r:.200}")
-        clean[key] = {name: item for name, item in value.items() if item is not None}
+        clean[key] = row_members(key, clean.get(key))
     clean["env_id"] = str(clean.get("env_id") or "")
-    seed = clean.get("seed")
-    clean["seed"] = None if seed is None else int(seed)
+    if needs_env and not clean["env_id"]:
+        raise ValueError(f"a row names its environment (env_id), or env_factory= makes it; this one has {sorted(map(str, row))}")
+    clean["seed"] = row_seed(clean.get("seed"))
     clean["group_id"] = str(clean["group_id"]) if clean.get("group_id") is not None else ""
     return clean

@@ -292,7 +292,8 @@ class RolloutEnv:
         """Act.
 
         Args:
-            action: a `Generation` or ids.
+            action: a `Generation` or ids. A `Generation` without ids that ended for its length had no room: the episode is truncated by
+                CONTEXT_LIMIT, and the environment is not stepped.
 
         Returns:
             Reward, terminated, truncated and info; the next prompt stands in `prompt_ids`.
@@ -301,6 +302,9 @@ class RolloutEnv:
             DeadlineReached: when the deadline passes first; the environment is thrown away then.
         """
         env = self.env
+        if isinstance(action, Generation) and not len(action.token_ids) and action.finish_reason == "length":
+            _, reward, terminated, truncated, info = env.unanswered(action)
+            return float(reward), terminated, truncated, info
         pace = self._pool.pace(self._kind, "step")
         if self._awaitable and not pace.slow:
             begin = time.perf_counter()

@@ -105,11 +105,12 @@ class FaultMonitor:
         if self.rate <= self.warn_above:
             self._warned = False
 
-    def dropped(self, row: DroppedRow) -> None:
+    def dropped(self, row: DroppedRow, *, log: bool = True) -> None:
         """Count a dropped episode.
 
         Args:
             row: what is known of it.
+            log: write it into the log.
 
         Raises:
             TooManyFaults: when the run should stop.
@@ -117,7 +118,8 @@ class FaultMonitor:
         self._last.append(True)
         self.dropped_by_task[row.task_id] += 1
         what = f"task {row.task_id!r} (row {row.row_index}) was dropped after {row.attempts} attempts: {row.reason}"
-        _log.warning("%s; drop rate %.1f %%", what, 100 * self.rate)
+        if log:
+            _log.warning("%s; drop rate %.1f %%", what, 100 * self.rate)
         if self.on_fault == "stop":
             raise TooManyFaults(f"{what}. on_fault='stop' stops at the first; repair the environment, or use on_fault='drop'")
         often = ", ".join(f"{task or 'reset'} ({count})" for task, count in self.dropped_by_task.most_common(3))
@@ -173,7 +175,7 @@ async def arun_rows(
         flow: a registered name or a flow; a row's `agent_name` goes before it.
         max_concurrency: rows in flight.
         env_factory: (normalised row) -> environment, used in place of `gymnasium.make`.
-        pool: environments of earlier calls, kept open; None makes a pool for this call and closes it.
+        pool: environments of earlier calls, kept open, with an env_factory of its own; None makes a pool for this call and closes it.
         seed: of the run. Each request's seed is derived from it, the row, the retry and the request's number, so give every call of a
             training run another one.
         deadline: seconds after which nothing new is begun and running episodes are cut.
@@ -186,9 +188,11 @@ async def arun_rows(
         The result.
 
     Raises:
-        TooManyFaults: see `FaultMonitor`; also when every row of the call was dropped.
+        TooManyFaults: see `FaultMonitor`; without a `monitor`, also when there were several rows and every one was dropped.
         ValueError: for an unusable setting or row.
     """
+    if pool is not None and env_factory is not None:
+        raise ValueError("a pool makes its environments by its own env_factory: pass EnvPool(env_factory), or env_factory alone")
     sampling = sampling or Sampling()
     if sampling.seed is not None:
         raise ValueError("sampling.seed would give every request the same random numbers; leave it None and pass seed=... of the run")
@@ -197,7 +201,7 @@ async def arun_rows(
             f"max_concurrency must be positive and max_fault_retries not negative, not {max_concurrency} and {max_fault_retries}"
         )
     run = _Run(
-        rows=[normalize_row(row) for row in rows],
+        rows=[normalize_row(row, needs_env=pool is None and env_factory is None) for row in rows],
         policy=policy,
         sampling=sampling,
         flow=flow,
@@ -220,7 +224,7 @@ async def arun_rows(
         run.threads.shutdown(wait=False, cancel_futures=True)
         if pool is None:
             run.pool.close()
-    if run.rows and len(run.dropped) == len(run.rows):
+    if monitor is None and len(run.rows) > 1 and len(run.dropped) == len(run.rows):
         last = run.dropped[-1]
         raise TooManyFaults(f"every one of the {len(run.rows)} rows was dropped; the last, task {last.task_id!r}: {last.reason}")
     pairs = [(index, trajectory) for index in sorted(run.done) for trajectory in run.done[index]]
@@ -263,6 +267,7 @@ class _Run:
         """Play rows until there are none left."""
         while self.next_row < len(self.rows):
             index, self.next_row = self.next_row, self.next_row + 1
+            await asyncio.sleep(0)  # where no row ever waits, the loop would hear Ctrl-C after the last one alone
             if self.deadline is not None and asyncio.get_running_loop().time() >= self.deadline:
                 self.unfinished.append(index)
                 continue
@@ -303,7 +308,7 @@ class _Run:
         used: list[RolloutEnv] = []
 
         def make_env(asked: Row) -> RolloutEnv:
-            env = RolloutEnv(normalize_row(asked), self.pool, self.threads, self.sampling, self.deadline)
+            env = RolloutEnv(normalize_row(asked, needs_env=False), self.pool, self.threads, self.sampling, self.deadline)
             used.append(env)
             return env
 

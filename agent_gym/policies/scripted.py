@@ -24,7 +24,7 @@ class RandomPolicy:
     """Draws ids uniformly from the vocabulary, control ids included, a uniform number of them; ends at a stop id it happens to draw.
 
     Args:
-        vocab_size: ids run below it; None takes that of the environment's action space when a loop binds it.
+        vocab_size: ids run below it; None takes that of each episode's action space when a loop binds its environment.
         max_length: the longest reply, also bounded by `Sampling.max_tokens`.
         seed: of requests without a seed of their own; None draws one from the system.
     """
@@ -37,11 +37,11 @@ class RandomPolicy:
         self.max_length = max_length
         self._seed = secrets.randbits(63) if seed is None else seed
         self._numbers = itertools.count()
+        self._vocabularies: dict[Hashable, int] = {}
 
     def bind(self, env: Any, session: Hashable | None = None) -> None:
-        """Take the vocabulary of an environment's action space, unless one was given."""
-        if self.vocab_size is None:
-            self.vocab_size = int(env.get_wrapper_attr("action_space").vocab_size)
+        """Take the vocabulary of an environment's action space for a session, unless one was given for all."""
+        self._vocabularies[session] = int(env.get_wrapper_attr("action_space").vocab_size)
 
     async def generate(
         self, prompt_ids: Sequence[int] | NDArray[np.int64], sampling: Sampling, *, session: Hashable | None = None
@@ -51,7 +51,7 @@ class RandomPolicy:
         Args:
             prompt_ids: ignored.
             sampling: `max_tokens`, `seed` and `stop_token_ids` are used.
-            session: ignored.
+            session: the session that was bound.
 
         Returns:
             The ids, each with log-probability -log(vocab_size).
@@ -59,17 +59,19 @@ class RandomPolicy:
         Raises:
             ValueError: if no vocabulary is known.
         """
-        if self.vocab_size is None:
+        vocab_size = self.vocab_size if self.vocab_size is not None else self._vocabularies.get(session)
+        if vocab_size is None:
             raise ValueError("RandomPolicy needs vocab_size=..., or a loop that binds an environment with a TokenBox action space")
         seed = sampling.seed if sampling.seed is not None else derive_seed(self._seed, next(self._numbers))
         draw = np.random.default_rng(seed)
-        ids = draw.integers(0, self.vocab_size, int(draw.integers(1, min(self.max_length, sampling.max_tokens) + 1)))
+        ids = draw.integers(0, vocab_size, int(draw.integers(1, min(self.max_length, sampling.max_tokens) + 1)))
         stops = np.flatnonzero(np.isin(ids, sampling.stop_token_ids))
         ids = ids[: stops[0] + 1] if len(stops) else ids
-        return Generation(ids, np.full(len(ids), -math.log(self.vocab_size)), "stop" if len(stops) else "length", self.version)
+        return Generation(ids, np.full(len(ids), -math.log(vocab_size)), "stop" if len(stops) else "length", self.version)
 
     def forget(self, session: Hashable) -> None:
-        """Nothing is kept."""
+        """Drop a session's vocabulary."""
+        self._vocabularies.pop(session, None)
 
 
 class ScriptedPolicy:

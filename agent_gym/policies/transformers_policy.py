@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Hashable, Sequence
@@ -79,6 +80,7 @@ class TransformersPolicy:
         config = model.config.get_text_config()
         limit = getattr(config, "max_position_embeddings", None)
         self.max_context = max_context if max_context is not None else (int(limit) if limit else 2**31)
+        self._warned = False
         self._seed = secrets.randbits(63) if seed is None else seed
         self._numbers = itertools.count()
         self._executor: ThreadPoolExecutor | None = None
@@ -115,7 +117,7 @@ class TransformersPolicy:
 
         Returns:
             The reply. Where prompt and `max_tokens` exceed the model's positions, the reply is cut at them; a prompt that leaves no room
-            gets an empty reply with finish_reason "length".
+            gets an empty reply with finish_reason "length", and the first of them a warning.
 
         Raises:
             ValueError: if the prompt is empty or has ids outside the model's embedding.
@@ -129,6 +131,7 @@ class TransformersPolicy:
             )
         room = min(sampling.max_tokens, self.max_context - len(prompt))
         if room < 1:
+            self._warn_of_length(len(prompt))
             return Generation(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32), "length", self._version)
         seed = sampling.seed if sampling.seed is not None else derive_seed(self._seed, next(self._numbers))
         loop = asyncio.get_running_loop()
@@ -136,6 +139,15 @@ class TransformersPolicy:
         driver = self._drivers.get(loop) or self._new_driver(loop)
         driver.submit(Request(prompt, sampling, seed, session, room, future.cancelled), future)
         return await future
+
+    def _warn_of_length(self, length: int) -> None:
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"a prompt of {length} tokens leaves no room in the model's {self.max_context} positions: it gets no reply, and its episode ends by "
+                f"context_limit. Make the environment with max_observation_tokens below {self.max_context}, so that it sees to its prompts itself",
+                stacklevel=3,
+            )
 
     def forget(self, session: Hashable) -> None:
         """Drop the cache of a session; unknown sessions are ignored."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, cast
@@ -46,20 +47,19 @@ class Corpus:
             ValueError: Naming file and line, if a line is no page or an id comes twice.
         """
         lines: dict[str, int] = {}
-        with _open(self.path) as file:
-            number = 0
-            for line_number, line in enumerate(file, 1):
-                if not line.strip():
-                    continue
-                try:
-                    document = _read_line(line, number)
-                except (ValueError, RecursionError) as error:
-                    raise ValueError(f"{self.path}:{line_number}: {error}") from error
-                if document.id in lines:
-                    raise ValueError(f"{self.path}:{line_number}: the id {document.id!r} stands in line {lines[document.id]} already")
-                lines[document.id] = line_number
-                number += 1
-                yield document
+        number = 0
+        for line_number, line in _lines(self.path):
+            if not line.strip():
+                continue
+            try:
+                document = _read_line(line, number)
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"{self.path}:{line_number}: {error}") from error
+            if document.id in lines:
+                raise ValueError(f"{self.path}:{line_number}: the id {document.id!r} stands in line {lines[document.id]} already")
+            lines[document.id] = line_number
+            number += 1
+            yield document
 
 
 def open_searcher(source: str | Path, *, cache_dir: str | Path | None = None, timeout: float = 10.0) -> Searcher:
@@ -86,6 +86,17 @@ def open_searcher(source: str | Path, *, cache_dir: str | Path | None = None, ti
 def default_cache_dir() -> Path:
     """`agent-gym/search` in the user's cache folder (`XDG_CACHE_HOME`, else `~/.cache`)."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "agent-gym" / "search"
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file with their numbers, from 1."""
+    number = 0
+    try:
+        with _open(path) as file:
+            for number, line in enumerate(file, 1):
+                yield number, line
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path}:{number + 1}: the compressed file is damaged or was cut off: {error}") from error
 
 
 def _open(path: Path) -> IO[bytes]:

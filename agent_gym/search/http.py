@@ -22,7 +22,7 @@ import ssl
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -164,7 +164,7 @@ class HttpSearcher:
             if isinstance(reply, bytes):
                 try:
                     return _read_result(reply, len(batch), k)
-                except (ValueError, RecursionError) as error:
+                except (ValueError, RecursionError, OverflowError) as error:
                     reply = _Failure(f"its answer is not of the /retrieve contract: {error}")
             delay = _FIRST_DELAY * 2 ** (tries - 1) * self._random.uniform(0.5, 1.5)
             if not reply.retry or tries > self._max_retries or time.monotonic() + delay >= deadline:
@@ -178,27 +178,28 @@ class HttpSearcher:
         """One request; a connection that the server closed while it was idle does not count."""
         while True:
             connection, fresh = self._connection()
+            response: http.client.HTTPResponse | None = None
             try:
                 connection.deadline = deadline
                 connection.request("POST", self._target, body, self._headers)
                 response = connection.getresponse()
                 content = _read_body(response, self._max_bytes, connection)
             except TimeoutError:
-                connection.close()
+                _drop(connection, response)
                 return _Failure("no complete answer before the deadline")
             except http.client.IncompleteRead as error:
-                connection.close()
+                _drop(connection, response)
                 return _Failure(f"its answer broke off after {len(error.partial)} bytes")
             except (ConnectionError, ssl.SSLEOFError) as error:
-                connection.close()
+                _drop(connection, response)
                 if fresh:
                     return _Failure(f"{type(error).__name__}: {error}", retry=True)
                 continue
             except (http.client.HTTPException, OSError, ValueError) as error:
-                connection.close()
+                _drop(connection, response)
                 return _Failure(f"{type(error).__name__}: {error}")
             if response.will_close or content is None:
-                connection.close()
+                _drop(connection, response)
             else:
                 self._keep(connection)
             if content is None:
@@ -270,26 +271,52 @@ class _Connection(http.client.HTTPConnection):
         raise ConnectionError(str(failure)) from failure
 
 
+def _drop(connection: _Connection, response: http.client.HTTPResponse | None) -> None:
+    """Close a connection and the answer that is read from it: either may hold the socket."""
+    if response is not None:
+        response.close()
+    connection.close()
+
+
 class _DeadlineSocket:
-    """What `http.client` needs of a socket, with the time limit set anew before each wait."""
+    """What `http.client` needs of a socket, with the time limit set anew before each wait.
+
+    `http.client` closes the socket of an answer that is the connection's last (HTTP/1.0, `Connection: close`) before it has read the body, so a
+    socket with an open reader is closed with its reader.
+    """
 
     def __init__(self, plain: socket.socket, connection: _Connection) -> None:
         self._plain, self._connection = plain, connection
+        self._readers = 0
+        self._closed = False
 
     def sendall(self, data: bytes) -> None:
         self._plain.settimeout(self._connection.remaining())
         self._plain.sendall(data)
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_DeadlineReader(self._plain, self._connection))
+        self._readers += 1
+        return io.BufferedReader(_DeadlineReader(self._plain, self._connection, self._reader_closed))
 
     def close(self) -> None:
-        self._plain.close()
+        self._closed = True
+        if not self._readers:
+            self._plain.close()
+
+    def _reader_closed(self) -> None:
+        self._readers -= 1
+        if self._closed:
+            self.close()
 
 
 class _DeadlineReader(io.RawIOBase):
-    def __init__(self, plain: socket.socket, connection: _Connection) -> None:
-        self._plain, self._connection = plain, connection
+    def __init__(self, plain: socket.socket, connection: _Connection, closed: Callable[[], None]) -> None:
+        self._plain, self._connection, self._tell = plain, connection, closed
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self._tell()
 
     def readable(self) -> bool:
         return True

@@ -60,7 +60,10 @@ def cached_folder(documents: Iterable[Document], cache_dir: Path, *, k1: float, 
         cache_dir.mkdir(parents=True, exist_ok=True)
         with locked(path):
             if _fingerprint_in(path) != fingerprint:
-                shutil.rmtree(path, ignore_errors=True)  # what a crash or another version left
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)  # what a crash or another version left
+                else:
+                    path.unlink(missing_ok=True)
                 _write(documents, path, k1, b)
     return open_folder(path)
 
@@ -190,6 +193,9 @@ def _read_meta(path: Path) -> dict[str, Any]:
         version = (meta["format"], meta["analyzer"])
         sizes = {name: (path / name).stat().st_size for name in _FILES}
         if version == (FORMAT_VERSION, ANALYZER_VERSION) and sizes == meta["sizes"]:
+            for key, kind in (("fingerprint", str), ("k1", float), ("b", float), ("total_length", int)):
+                if not isinstance(meta[key], kind):
+                    raise TypeError(f"meta.json holds {meta[key]!r:.40} as {key}")
             return meta
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} holds no complete index ({error!r}); remove it and build it again") from error

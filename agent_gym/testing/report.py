@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
+from agent_gym._names import nearest
 from agent_gym.testing.subject import NotApplicable, Subject
 
 __all__ = ["CHECKS", "Check", "CheckFailure", "CheckResult", "Report", "check", "fail", "run_check"]
@@ -237,13 +238,8 @@ def selected(checks: Iterable[str] | None, every: Mapping[str, Check]) -> list[s
     """
     if checks is None:
         return list(every)
-    import difflib
-
     wanted = [checks] if isinstance(checks, str) else list(checks)
     for name in wanted:
         if name not in every:
-            near = difflib.get_close_matches(name, every, n=1)
-            raise ValueError(
-                f"there is no check {name!r}" + (f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(every)}")
-            )
+            raise ValueError(f"there is no check {name!r}" + (nearest(name, every) or f"; there are {', '.join(every)}"))
     return [name for name in every if name in wanted]

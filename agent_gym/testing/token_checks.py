@@ -42,6 +42,9 @@ __all__ = [
     "token_spaces",
 ]
 
+_TELLING = 4  # characters from which on a text is taken for that of an action, and not for a coincidence
+_OPENING = 4  # ids of the opening of the model's turn that are looked for; more could be text of the world
+
 
 @check("makes")
 def token_spaces(subject: Subject) -> None:
@@ -115,27 +118,73 @@ def _check_length(space: TokenBox, frame: Frame, where: str, *, at_reset: bool) 
 def token_exactness(subject: Subject) -> None:
     """The next observation is the last one, the action's own ids, and the new turn, unless info says that the context was rewritten.
 
+    A rewritten prompt may leave actions out. Where it shows one, behind the opening of the model's turn, its sampled ids stand there: that a
+    text is an action's is found by decoding (`chat.decode`), so that it is not looked at where an environment has no `chat`.
+
     Protects what the project is for. Decoding a reply and encoding it again gives other ids than the model sampled, since several id
     sequences have one text (TRL 5224: GRPO trained on tokens that nobody had sampled). The actions are random ids of the whole vocabulary,
     control tokens included.
     """
-    compared = rewritten = 0
+    compared = rewritten = kept = 0
     with subject.made() as env:
         subject.token_spaces(env)
-        for script in subject.scripts:
-            frames = subject.play(env, script)
+        episodes = [(script, subject.play(env, script)) for script in subject.scripts]
+        running = [frame for _, frames in episodes for frame in frames if not frame.ended]
+        opening = _common_end([frame.observation[: length_of(frame)] for frame in running])
+        for script, frames in episodes:
             for turn, (before, action, after) in enumerate(zip(frames, script.actions, frames[1:], strict=False), start=1):
-                if after.info.get("context_rewritten"):
-                    rewritten += 1
-                    continue
                 if after.truncated and after.info.get("stop_reason") in (StopReason.CONTEXT_LIMIT, StopReason.ENV_FAULT):
                     continue  # the observation is the last that fitted
-                compared += 1
-                _check_extends(env, before, action, after, f"step {turn} of the {script.name} episode")
-    if not compared:
+                where = f"step {turn} of the {script.name} episode"
+                if after.info.get("context_rewritten"):
+                    rewritten += 1
+                    kept += _check_rewritten(env, opening, action, after, where)
+                else:
+                    compared += 1
+                    _check_extends(env, before, action, after, where)
+        readable = callable(getattr(attribute(env, "chat"), "decode", None))
+    if not compared and not kept:
         raise NotApplicable(
-            f"all {rewritten} steps rewrote the context" if rewritten else "no step could be played (see the check any_action)"
+            f"all {rewritten} steps rewrote the context, and "
+            + ("none shows its action" if readable else "without `chat.decode` nobody can tell whether an action was encoded again")
+            if rewritten
+            else "no step could be played (see the check any_action)"
         )
+
+
+def _common_end(prompts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """The ids that all prompts end with, a few at most: the opening of the model's turn."""
+    shortest = min(_OPENING, *map(len, prompts))
+    ends: NDArray[np.int64] = np.stack([prompt[len(prompt) - shortest :] for prompt in prompts])
+    differing = np.flatnonzero((ends != ends[0]).any(axis=0))
+    common: NDArray[np.int64] = ends[0, int(differing[-1]) + 1 if len(differing) else 0 :]
+    return common
+
+
+def _check_rewritten(env: Env, opening: NDArray[np.int64], action: NDArray[np.int64], after: Frame, where: str) -> bool:
+    """Whether a rewritten prompt shows the action's own ids; a failure where it shows its text by other ids."""
+    prompt, wanted = after.observation[: length_of(after)], kept_part(env, action, after)
+    if not len(wanted) or not len(opening) or len(prompt) < len(opening):
+        return False
+    windows = np.lib.stride_tricks.sliding_window_view(prompt, len(opening))
+    starts = [int(one) + len(opening) for one in np.flatnonzero((windows == opening).all(axis=1))]
+    if any(np.array_equal(prompt[start : start + len(wanted)], wanted) for start in starts):
+        return True
+    decode = getattr(attribute(env, "chat"), "decode", None)
+    if not callable(decode):
+        return False
+    body = wanted[:-1] if int(wanted[-1]) in end_ids(env) else wanted
+    text = "".join(decode(body.tolist()).split())  # without blanks, which templates strip and add
+    for start in starts if len(text) >= _TELLING else ():
+        shown = prompt[start:]
+        if "".join(decode(shown.tolist()).split()).startswith(text):
+            fail(
+                f"the observation after {where} is rewritten, and shows the action's text at place {start} by other ids: "
+                f"{shown[:6].tolist()} for {wanted[:6].tolist()}",
+                "the ids that were sampled, wherever an action is shown",
+                'keep them: an assistant message may carry "token_ids" instead of "content"; never decode and encode an action again',
+            )
+    return False
 
 
 def _check_extends(env: Env, before: Frame, action: NDArray[np.int64], after: Frame, where: str) -> None:

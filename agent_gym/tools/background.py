@@ -116,7 +116,12 @@ class Workers:
     def _work(self, inbox: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]]) -> None:
         while True:
             future, function = inbox.get()
-            future.set_running_or_notify_cancel()  # from here on nobody can cancel it, so that its result can always be set
+            if not future.set_running_or_notify_cancel():  # given up before it began; past this nobody can cancel it
+                try:
+                    self._idle.put_nowait(inbox)
+                except queue.Full:
+                    return
+                continue
             try:
                 result = function()
             except BaseException as error:  # noqa: BLE001  # the thread only carries it to whoever waits for it

@@ -27,6 +27,7 @@ __all__ = ["ASYNC_TIMEOUT", "BaseTool", "ToolContext", "ToolResult", "get_tool",
 ASYNC_TIMEOUT = 10.0
 """Seconds that an asynchronous tool may take unless it says otherwise; a synchronous one has no limit of its own."""
 
+_MAX_TIMEOUT = 1e9  # seconds; threads cannot wait for much more
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -185,8 +186,11 @@ class BaseTool(ABC):
                     f"{type(self).__name__}.name is {self.name!r}; a tool name has letters, digits, '_', '-', '.', begins with a letter "
                     "or '_' and has at most 64 characters"
                 )
-            if self.timeout is not None and not self.timeout > 0:
-                raise ValueError(f"the timeout of tool {self.name!r} is {self.timeout!r}; give seconds above 0, or None for no limit")
+            if self.timeout is not None and not 0 < self.timeout <= _MAX_TIMEOUT:
+                raise ValueError(
+                    f"the timeout of tool {self.name!r} is {self.timeout!r}; give seconds above 0 and at most {_MAX_TIMEOUT:g}, "
+                    "or None for no limit"
+                )
             self._checker = check_parameters(_plain(self.parameters), self.name)
         return self._checker
 

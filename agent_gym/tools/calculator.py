@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Mapping
-from decimal import ROUND_HALF_EVEN, Context, Decimal, localcontext
+from decimal import ROUND_HALF_EVEN, Context, Decimal, DivisionByZero, InvalidOperation, Overflow, Underflow, localcontext
 from fractions import Fraction
 from typing import Any
 
@@ -26,6 +26,8 @@ MAX_BITS = 4096
 """Bits of a numerator or denominator on the way."""
 SIGNIFICANT_DIGITS = 12
 """Of a result that is no finite decimal."""
+ROOT_DIGITS = 50
+"""Significant digits that are carried of a power that is no rational number; more than are shown, so that it is shown rounded."""
 _MAX_DEPTH = 60
 _MAX_SHOWN = 40  # digits of an exact result
 
@@ -62,7 +64,7 @@ def _power(base: Fraction, exponent: Fraction) -> Fraction:
 
 
 def _root(base: Fraction, exponent: Fraction) -> Fraction:
-    """A power that is no whole number: exact for the square root of a square, else a float."""
+    """A power that is no whole number: exact for the square root of a square, else rounded to `ROOT_DIGITS` significant digits."""
     if base < 0:
         raise CalculatorError("a negative number has no real power of this kind")
     if exponent == Fraction(1, 2):
@@ -73,10 +75,14 @@ def _root(base: Fraction, exponent: Fraction) -> Fraction:
         if exponent < 0:
             raise CalculatorError("division by zero")
         return Fraction(0)
-    try:
-        return Fraction(float(base) ** float(exponent)).limit_denominator(10**30)
-    except (OverflowError, ZeroDivisionError, ValueError):
-        raise CalculatorError("the numbers become too large") from None
+    traps = [InvalidOperation, DivisionByZero, Overflow, Underflow]
+    with localcontext(Context(prec=2 * ROOT_DIGITS, rounding=ROUND_HALF_EVEN, Emin=-99999, Emax=99999, traps=traps)) as context:
+        try:
+            power = (Decimal(base.numerator) / Decimal(base.denominator)) ** (Decimal(exponent.numerator) / Decimal(exponent.denominator))
+            context.prec = ROOT_DIGITS
+            return Fraction(+power)
+        except ArithmeticError:
+            raise CalculatorError("the numbers become too large") from None
 
 
 def evaluate(expression: str) -> Fraction:

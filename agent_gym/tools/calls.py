@@ -55,12 +55,20 @@ class ParsedAction:
         reasoning: the text inside reasoning, likewise.
         calls: in the order of the text, the broken ones among them.
         has_marker: whether the reply holds a call or anything that looks like the beginning or the end of one, outside reasoning.
+        pieces: the pieces of `content` in order; reasoning or calls stand between two. Empty where a format tells of none.
     """
 
     content: str
     reasoning: str = ""
     calls: tuple[ToolCall, ...] = field(default=())
     has_marker: bool = False
+    pieces: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def answer(self) -> str | None:
+        """The text of the last closed `<answer>` tag; one that reasoning or a call stands in is none. None without one."""
+        found = (extract_answer(piece) for piece in reversed(self.pieces or (self.content,)))
+        return next((one for one in found if one is not None), None)
 
 
 # ------------------------------------------------------------------------------------------------ JSON

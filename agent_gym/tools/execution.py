@@ -1,7 +1,8 @@
 """Running the calls of one turn: look the tool up, check the arguments, run all calls at once, answer in the order of the calls.
 
-Nothing that a tool does comes out as an exception, except `agent_gym.core.EnvFault` (the world broke) and `KeyboardInterrupt` (a person
-did). Every error is one stable line without a traceback: an observation for the model, the same on every machine.
+Nothing that a tool raises comes out as an exception, except `agent_gym.core.EnvFault` (the world broke) and `KeyboardInterrupt` (a person
+did). Every error is one stable line without a traceback: an observation for the model, the same on every machine. Only a `ToolResult`
+whose reward, info or end of episode is unusable is a `ValueError`: the model cannot mend that, and would be trained on it.
 
 What costs nothing stays on the caller's thread: a synchronous tool without a time limit is called, and a coroutine that cannot wait is
 driven by hand (0.9 microseconds; an event loop takes 55 to 160). `run_calls` and `arun_calls` share all of it and differ only in how they
@@ -20,6 +21,8 @@ from concurrent.futures import FIRST_EXCEPTION, Future
 from concurrent.futures import wait as wait_for_futures
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from agent_gym.core import EnvFault
 from agent_gym.tools.background import BackgroundLoop, background, never_waits, workers
@@ -131,6 +134,7 @@ class ToolSet(Mapping[str, BaseTool]):
 
         Raises:
             EnvFault: if the tool says that the world broke.
+            ValueError: for a result with a reward that is no finite number, or an info that is no mapping.
         """
         if call.error is not None:
             return CallResult(call.name, f"Error (invalid_json): the call was not run: {call.error}.", "invalid_json")
@@ -160,11 +164,7 @@ class ToolSet(Mapping[str, BaseTool]):
         except BaseException as error:  # noqa: BLE001  # no tool may end a rollout; SystemExit and the like are errors of the tool
             return _failed(name, error)
         if type(value) is ToolResult:
-            return (
-                CallResult(name, value.text, None, value.reward, value.terminated, value.info)
-                if type(value.text) is str
-                else _finished(name, value)
-            )
+            return _finished(name, value)
         if inspect.isawaitable(value):
             return Awaiting(name, prepared.timeout, awaitable=value)
         return _finished(name, value)
@@ -264,11 +264,34 @@ def _finished(name: str, value: Any) -> CallResult:
     if type(value) is _Raised:
         return _failed(name, value.error)
     if isinstance(value, ToolResult) and isinstance(value.text, str):
-        return CallResult(name, value.text, None, value.reward, bool(value.terminated), value.info)
+        if value.reward is None and value.info is _NOTHING and type(value.terminated) is bool:  # most of them
+            return CallResult(name, value.text, None, None, value.terminated)
+        return _checked(name, value)
     if isinstance(value, str):
         return CallResult(name, value)
     kind = f"ToolResult(text={type(value.text).__name__})" if isinstance(value, ToolResult) else type(value).__name__
     return CallResult(name, f"Error (exception): the tool {name} returned {kind} instead of a text.", "exception")
+
+
+def _checked(name: str, value: ToolResult) -> CallResult:
+    """The result of a tool that gives more than a text. What it gives besides is for the trainer: a mistake in it is not the model's."""
+    if not isinstance(value.info, Mapping):
+        raise ValueError(f"the tool {name!r} returned ToolResult(info={value.info!r:.100}); info must be a mapping, such as a dict")
+    if not isinstance(value.terminated, (bool, np.bool_)):
+        raise ValueError(f"the tool {name!r} returned ToolResult(terminated={value.terminated!r:.100}); terminated must be True or False")
+    return CallResult(name, value.text, None, _checked_reward(name, value.reward), bool(value.terminated), value.info)
+
+
+def _checked_reward(name: str, reward: Any) -> float | None:
+    if reward is None:
+        return None
+    try:
+        number = math.nan if isinstance(reward, (str, bytes, bytearray)) else float(reward)
+    except (ArithmeticError, RuntimeError, TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"the tool {name!r} returned ToolResult(reward={reward!r:.100}); a reward must be a finite number, or None")
+    return number
 
 
 def _failed(name: str, error: BaseException) -> CallResult:
@@ -330,6 +353,7 @@ def run_calls(
 
     Raises:
         EnvFault: if a tool says that the world broke.
+        ValueError: for a result with a reward that is no finite number, or an info that is no mapping.
     """
     started, waiting = _begin_all(tools, calls, context or ToolContext(), max_parallel_calls)
     if not waiting:
@@ -348,7 +372,7 @@ def _wait_for(started: Sequence[CallResult | Awaiting]) -> list[CallResult]:
             left = min(waiting[index].deadline for index in pending) - time.monotonic()
             done = wait_for_futures(pending.values(), None if left == math.inf else max(0.0, left), FIRST_EXCEPTION).done
             for future in done:
-                future.result()  # raises an EnvFault; nothing else comes out of a call as an exception
+                future.result()  # raises an EnvFault, or the ValueError of a result that is none
             for index in list(pending):
                 if pending[index].done():
                     del pending[index]
@@ -387,6 +411,7 @@ async def arun_calls(
 
     Raises:
         EnvFault: if a tool says that the world broke.
+        ValueError: for a result with a reward that is no finite number, or an info that is no mapping.
     """
     started, waiting = _begin_all(tools, calls, context or ToolContext(), max_parallel_calls)
     if not waiting:

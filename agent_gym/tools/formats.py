@@ -175,7 +175,7 @@ class TagFormat(ToolCallFormat):
                 break
         shown = _join(content)
         marked = bool(calls) or opening[:-1] in shown or closing[:-1] in shown
-        return ParsedAction(shown, _join(reasoning), tuple(calls), marked)
+        return ParsedAction(shown, _join(reasoning), tuple(calls), marked, tuple(content))
 
     def _read_region(self, body: str, tools: Schemas, calls: list[ToolCall]) -> None:
         call = self._read(body, tools)
@@ -378,9 +378,13 @@ class Llama3JsonFormat(ToolCallFormat):
         content = _join(outside)
         before, tag, after = content.partition(self._tag)
         if not tag and not content.startswith("{"):
-            return ParsedAction(content, _join(reasoning), (), False)
+            return ParsedAction(content, _join(reasoning), (), False, tuple(outside))
         calls, rest = self._read_all(after.strip() if tag else content)
-        return ParsedAction(_join([before if tag else "", rest]), _join(reasoning), tuple(calls), True)
+        left: tuple[str, ...] = (before if tag else "", rest)
+        shown, texts = _join(left), [one.strip() for one in outside if one.strip()]
+        if len(texts) > 1:  # reasoning stands between: of these, the pieces that are no part of a call
+            left = tuple(one for text in texts if (one := text.partition(self._tag)[0].strip()) and one in shown)
+        return ParsedAction(shown, _join(reasoning), tuple(calls), True, left)
 
     def _read_all(self, text: str) -> tuple[list[ToolCall], str]:
         """The calls of a text that should hold nothing else, and what stands behind them."""
@@ -479,7 +483,7 @@ class TemplateFormat(ToolCallFormat):
                 reasoning.append(body)
         shown = _join(content)
         marked = bool(calls) or any(mark in shown for mark in self._call_marks)
-        return ParsedAction(shown, _join(reasoning), tuple(calls), marked)
+        return ParsedAction(shown, _join(reasoning), tuple(calls), marked, tuple(content))
 
     def _split(self, text: str) -> list[tuple[str | None, str, str]]:
         """The regions of a text: field, text with delimiters, text without. Each pattern looks at each place once."""

@@ -51,6 +51,8 @@ def _hint_schema(hint: Any, place: str) -> dict[str, Any]:
         return _union_schema(args, place)
     if origin is Literal:
         return _values_schema(list(args), place)
+    if origin in (list, tuple, dict) and not args:  # typing.List and its like, bare
+        return dict(_BARE[origin])
     if origin is list:
         return {"type": "array", "items": _hint_schema(args[0], place)}
     if origin is tuple:

@@ -10,6 +10,7 @@ null is allowed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
@@ -268,6 +269,8 @@ class ArgumentChecker:
             return f"the tool's own schema refers to {error.ref!r}, which is not in it"
         except RecursionError:
             return "the arguments are nested too deeply"
+        except (ArithmeticError, ValueError, re.error) as error:  # a number that no float holds, a pattern that is none
+            return f"the arguments cannot be checked: {' '.join(str(error).split()) or type(error).__name__}"
         if found is None:
             return None
         place = ".".join(str(part) for part in found.absolute_path)

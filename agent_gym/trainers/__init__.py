@@ -9,6 +9,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+if not __name__.startswith("agent_gym."):
+    raise ImportError("the folder trainers/ at the repository's root is a link for people; import agent_gym.trainers instead")
+
 if TYPE_CHECKING:
     from agent_gym.trainers.advantages import get_advantage, register_advantage
     from agent_gym.trainers.config import AgentGRPOConfig

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, TrainerCallback
 
+from agent_gym._names import as_ids
 from agent_gym.chat import load_tokenizer
 from agent_gym.evaluation import Evaluation, Played, evaluate
 from agent_gym.policies import TransformersPolicy
@@ -277,12 +278,11 @@ class _Run:
 
     def play(self, model: Any, split: str, tasks: int) -> tuple[Evaluation, Played]:
         """Evaluate a model as `agent-gym eval` does."""
-        ends = model.generation_config.eos_token_id
         make = EnvironmentMaker(
             WARM_START_ENV,
             tokenizer=self.tokenizer,
             vocab_size=int(model.get_input_embeddings().weight.shape[0]),
-            end_of_turn_ids=() if ends is None else (ends,) if isinstance(ends, int) else tuple(ends),
+            end_of_turn_ids=as_ids(model.generation_config.eos_token_id),
         )
         return evaluate(
             WARM_START_ENV,

@@ -2,7 +2,7 @@
 
 A row is `{"env_id", "env_kwargs", "seed"}`, with `options` for finite data sets. Rows that are written hold `env_kwargs` and `options` as JSON
 strings, because Arrow would merge the dictionaries of all rows into one structure and fill the gaps with None; rows that are read may hold
-either, and members that are None in a dictionary are dropped.
+either, and members that are None in a dictionary are dropped (`agent_gym.flows.base.row_members`).
 """
 
 from __future__ import annotations
@@ -15,10 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
+from agent_gym._names import keyword_names
+from agent_gym.data.samples import drop_none
+from agent_gym.flows.base import row_members, row_seed
+
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["EnvironmentMaker", "as_dataset", "as_datasets", "as_tokenizer", "default_rows", "encode_row", "read_row"]
+__all__ = ["EnvironmentMaker", "as_dataset", "as_datasets", "as_tokenizer", "default_rows", "encode_row", "read_row", "takes_split"]
 
 _STRUCTURED = ("env_kwargs", "options")
 _ROW_KEYS = ("env_id", "env_kwargs", "seed", "options", "group_id", "agent_name")
@@ -46,27 +50,11 @@ def encode_row(row: Mapping[str, Any]) -> dict[str, Any]:
     return encoded
 
 
-def _as_dict(name: str, value: Any) -> dict[str, Any]:
-    if value is None or value == "":
-        return {}
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{name} of a data set row is a string that is not JSON: {value!r} ({error})") from error
-        if not isinstance(value, dict):
-            raise ValueError(f"{name} of a data set row must be a JSON object, not {value!r}")
-        return value
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{name} of a data set row must be a dictionary or its JSON string, not {value!r}")
-    return {key: member for key, member in value.items() if member is not None}
-
-
 def read_row(row: Mapping[str, Any], env_id: str) -> dict[str, Any]:
     """Read a data set row.
 
     A row of the Agent-R1 sample schema (it has `reward_model`) without options becomes the task of its environment:
-    `options={"task": row}`.
+    `options={"task": row}`. So does a row that says nothing of environment keywords, options and seed, such as those of a published data set.
 
     Args:
         row: as the data set holds it.
@@ -78,16 +66,15 @@ def read_row(row: Mapping[str, Any], env_id: str) -> dict[str, Any]:
     Raises:
         ValueError: when a member cannot be read.
     """
-    options = _as_dict("options", row.get("options"))
-    if not options and row.get("reward_model") is not None:
-        options = {"task": {key: value for key, value in row.items() if key not in _ROW_KEYS and value is not None}}
-    seed = row.get("seed")
-    if seed is not None and (isinstance(seed, bool) or int(seed) != seed or seed < 0):
-        raise ValueError(f"seed of a data set row must be a whole number of at least 0, not {seed!r}")
+    options = row_members("options", row.get("options"))
+    rest = drop_none({key: value for key, value in row.items() if key not in _ROW_KEYS})
+    ours = any(row.get(key) is not None for key in ("env_kwargs", "options", "seed"))
+    if not options and rest and ("reward_model" in rest or not ours):
+        options = {"task": rest}
     result = {
         "env_id": row.get("env_id") or env_id,
-        "env_kwargs": _as_dict("env_kwargs", row.get("env_kwargs")),
-        "seed": None if seed is None else int(seed),
+        "env_kwargs": row_members("env_kwargs", row.get("env_kwargs")),
+        "seed": row_seed(row.get("seed")),
         "options": options,
     }
     if row.get("agent_name"):
@@ -95,28 +82,47 @@ def read_row(row: Mapping[str, Any], env_id: str) -> dict[str, Any]:
     return result
 
 
-def default_rows(env: Any, env_id: str, env_kwargs: Mapping[str, Any], n: int = 10_000) -> list[dict[str, Any]]:
+def takes_split(env: Any, env_id: str) -> bool:
+    """Whether an environment's own constructor takes `split`. The text and token faces around it have one too, and are not meant.
+
+    Args:
+        env: one of them.
+        env_id: its id; the name of a callable where there is none.
+    """
+    from agent_gym.wrappers import TokenizeText
+
+    if env_id not in gymnasium.registry:
+        return isinstance(getattr(env.unwrapped, "split", None), str) and not isinstance(env.unwrapped, TokenizeText)
+    creator: Any = gymnasium.spec(env_id).entry_point
+    if isinstance(creator, str):
+        creator = gymnasium.envs.registration.load_env_creator(creator)
+    names = keyword_names(creator)
+    return "split" in names if names is not None else isinstance(getattr(env.unwrapped, "split", None), str)
+
+
+def default_rows(env: Any, env_id: str, env_kwargs: Mapping[str, Any], n: int = 10_000, first: int = 0) -> list[dict[str, Any]]:
     """Make the rows of the data set that an environment brings along.
 
     Args:
         env: one made with `env_kwargs`.
         env_id: its id.
-        env_kwargs: its keywords; `split` in them names the split.
+        env_kwargs: its keywords; `split` in them names the split, and is written into them where the constructor takes it.
         n: how many rows, where tasks are generated without end; a finite environment gives one row per task.
+        first: the first of the tasks.
 
     Returns:
         Rows with JSON strings.
     """
     unwrapped = env.unwrapped
-    split = getattr(unwrapped, "split", None)
-    head = encode_row({"env_id": env_id, "env_kwargs": {**env_kwargs, **({"split": split} if isinstance(split, str) else {})}})
+    split = {"split": unwrapped.split} if takes_split(env, env_id) else {}
+    head = encode_row({"env_id": env_id, "env_kwargs": {**env_kwargs, **split}})
     number = getattr(unwrapped, "num_tasks", None)
     if number is not None:
-        return [{**head, "seed": index, "options": json.dumps({"index": index})} for index in range(int(number))]
+        return [{**head, "seed": index, "options": json.dumps({"index": index})} for index in range(first, int(number))]
     if hasattr(unwrapped, "task_seeds"):
-        seeds: Sequence[int] = unwrapped.task_seeds(n=n)
+        seeds: Sequence[int] = unwrapped.task_seeds(n=first + n)[first:]
     else:
-        seeds = range(n)
+        seeds = range(first, first + n)
     return [{**head, "seed": int(seed)} for seed in seeds]
 
 
@@ -129,7 +135,8 @@ class EnvironmentMaker:
         vocab_size: rows of the model's embedding.
         end_of_turn_ids: the ids at which the model's generation_config stops.
         env_kwargs: keywords for every environment; those of a row win.
-        settings: keywords that only environments of this project know (`max_turns`, `max_action_tokens`, ...); `env_kwargs` win.
+        settings: keywords that only environments of this project know (`max_turns`, `max_action_tokens`, ...), and the text around others;
+            `env_kwargs` win.
     """
 
     def __init__(
@@ -151,7 +158,7 @@ class EnvironmentMaker:
         self.tokenizer = tokenizer
         self.env_kwargs = dict(env_kwargs or {})
         self.fingerprint = tokenizer_fingerprint(tokenizer)
-        self._token_settings = {"tokenizer": tokenizer, "vocab_size": vocab_size, "end_of_turn_ids": tuple(end_of_turn_ids)}
+        self._token_settings: dict[str, Any] = {"tokenizer": tokenizer, "vocab_size": vocab_size, "end_of_turn_ids": tuple(end_of_turn_ids)}
         self._settings = {key: value for key, value in dict(settings or {}).items() if value is not None}
 
     def __call__(self, row: Mapping[str, Any] | None = None) -> Any:
@@ -164,7 +171,7 @@ class EnvironmentMaker:
             A `gymnasium.Env` over token ids.
 
         Raises:
-            ValueError: when the environment uses another tokenizer than the model.
+            ValueError: when the environment uses another tokenizer than the model, a smaller vocabulary, or other ends of turn.
         """
         row = row or {"env_id": self.env_id, "env_kwargs": {}, "seed": None, "options": {}}
         if callable(self.env):
@@ -176,13 +183,25 @@ class EnvironmentMaker:
         except AttributeError:
             from agent_gym.wrappers import as_token_env
 
-            return as_token_env(env, self.tokenizer)
+            return as_token_env(env, **{**self._token_settings, **self._settings})
         if fingerprint != self.fingerprint:
             raise ValueError(
                 f"environment {row['env_id']!r} speaks tokenizer {fingerprint}, the model {self.fingerprint}: its prompts would be other tokens to the "
                 "model than it meant; leave tokenizer out of env_kwargs, or pass processing_class to the callable that makes the environment"
             )
+        self._check_ids(env, str(row["env_id"]))
         return env
+
+    def _check_ids(self, env: Any, env_id: str) -> None:
+        """Refuse an environment that would not take an id that the model can sample, or not stop where the model does."""
+        ends: Sequence[int] = self._token_settings["end_of_turn_ids"]
+        size, stops = env.action_space.vocab_size, tuple(getattr(env.unwrapped, "end_of_turn_ids", ends))
+        if size < self._token_settings["vocab_size"] or not set(ends) <= set(stops):
+            raise ValueError(
+                f"environment {env_id!r} takes ids below {size} and ends actions at {stops}, the model samples ids below "
+                f"{self._token_settings['vocab_size']} and stops at {tuple(ends)}; leave vocab_size and end_of_turn_ids out of env_kwargs, and have a "
+                "function or callable that makes the environment take them and pass them on"
+            )
 
     def _make(self, env_id: str, env_kwargs: dict[str, Any]) -> Any:
         from agent_gym.core import AgentEnv
@@ -192,7 +211,11 @@ class EnvironmentMaker:
             creator = gymnasium.envs.registration.load_env_creator(creator)
         if inspect.isclass(creator) and issubclass(creator, AgentEnv):
             return gymnasium.make(env_id, **{**self._token_settings, **self._settings, **env_kwargs})
-        return gymnasium.make(env_id, **env_kwargs)
+        names = keyword_names(creator) or ()
+        ours = (
+            {**self._token_settings, **self._settings} if "tokenizer" in names else {}
+        )  # a function that makes an environment of this kind
+        return gymnasium.make(env_id, **{**{name: value for name, value in ours.items() if name in names}, **env_kwargs})
 
 
 def as_dataset(rows: Any) -> Any:

@@ -25,12 +25,14 @@ import numpy as np
 import torch
 from transformers import PrinterCallback, TrainerCallback
 
-from agent_gym.flows import DroppedRow, EnvPool, FaultMonitor, run_rows
+from agent_gym._names import as_ids
+from agent_gym.flows import DroppedRow, EnvPool, FaultMonitor, TooManyFaults, run_rows
 from agent_gym.policies.base import Sampling, derive_seed
 from agent_gym.policies.transformers_policy import TransformersPolicy
 from agent_gym.trainers.advantages import Advantages, get_advantage, screen, zero_variance_groups
 from agent_gym.trainers.config import AgentGRPOConfig
 from agent_gym.trainers.environments import EnvironmentMaker, as_dataset, as_datasets, as_tokenizer, default_rows, read_row
+from agent_gym.trainers.faults import RankFaults, agree
 from agent_gym.trainers.losses import LossFigures, ratio_weights, token_losses
 from agent_gym.trainers.metrics import batch_metrics, completions_table
 from agent_gym.trainers.rows import DUMMY, Plan, Row, apply_level, build_rows, pack_trajectory, plan, unpack_trajectory
@@ -105,7 +107,7 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
     Attributes:
         trajectories: the episodes of the latest generation batch, over all ranks, those that were left out included.
         mode: "train" or "eval", also while a rollout function runs.
-        faults: the monitor of episodes lost to broken environments, on this rank.
+        faults: the monitor of episodes lost to broken environments, over all ranks and the same on each.
 
     Raises:
         TypeError: for arguments of `GRPOTrainer` that have no meaning here, with what to use.
@@ -196,8 +198,7 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
             raise ValueError(
                 f"the tokenizer has {len(tokenizer)} entries, the model's embedding {rows} rows; call model.resize_token_embeddings(len(tokenizer)) first"
             )
-        stops = model.generation_config.eos_token_id
-        stops = [] if stops is None else [stops] if isinstance(stops, int) else list(stops)
+        stops = as_ids(model.generation_config.eos_token_id)
         settings: dict[str, Any] = {"max_turns": self.args.max_turns, "max_action_tokens": self.args.max_completion_length}
         if self.chat_template_kwargs:
             settings["template_kwargs"] = self.chat_template_kwargs
@@ -243,15 +244,29 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         finally:
             self.model.train(training)
 
-    def _play(self, examples: list[dict[str, Any]]) -> tuple[list[Trajectory], dict[str, float]]:
+    def _play_with_others(self, examples: list[dict[str, Any]]) -> tuple[list[Trajectory], dict[str, float]]:
+        """Play this rank's episodes; where one rank meets too many faults, all of them stop with its reason."""
+        if self.accelerator.num_processes == 1:
+            return self._play(examples, self.faults)
+        own, failure = RankFaults(self.args.on_fault), ""
+        played: list[Trajectory] = []
+        figures: dict[str, float] = {}
+        try:
+            played, figures = self._play(examples, own)
+        except TooManyFaults as error:
+            failure = str(error)
+        agree(self.faults, self._gather([(failure, own.outcomes)]))
+        return played, figures
+
+    def _play(self, examples: list[dict[str, Any]], monitor: FaultMonitor) -> tuple[list[Trajectory], dict[str, float]]:
         """Play this rank's episodes and check that they speak the model's tokenizer. Returns them and the figures of this rank."""
         start = time.perf_counter()
         with self._sampling_mode():
             if self.rollout is not None:
                 played = list(self.rollout(self, examples))
-                figures = self._count_faults(played)
+                figures = self._count_faults(played, monitor)
             else:
-                played, figures = self._run_flow(examples)
+                played, figures = self._run_flow(examples, monitor)
         figures["rollout/seconds"] = time.perf_counter() - start
         by_position = len(played) == len(examples)
         for number, item in enumerate(played):
@@ -264,7 +279,7 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
                 played[number] = replace(item, group_id=examples[number]["group_id"])
         return played, figures
 
-    def _run_flow(self, examples: list[dict[str, Any]]) -> tuple[list[Trajectory], dict[str, float]]:
+    def _run_flow(self, examples: list[dict[str, Any]], monitor: FaultMonitor) -> tuple[list[Trajectory], dict[str, float]]:
         """Play the episodes with the policy, many at once."""
         if getattr(self.policy, "model", None) is self.accelerator.unwrap_model(
             self.model
@@ -279,7 +294,7 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
             pool=self._pool,
             seed=derive_seed(self.args.seed, "rollout", self.accelerator.process_index, *self._generation),
             max_fault_retries=self.args.max_fault_retries,
-            monitor=self.faults,
+            monitor=monitor,
         )
         figures = {
             "rollout/faults": float(len(result.dropped)),
@@ -292,16 +307,16 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
             figures[name] = figures.get(name, 0.0) + 1.0
         return list(result.trajectories), figures
 
-    def _count_faults(self, played: Sequence[Trajectory]) -> dict[str, float]:
+    def _count_faults(self, played: Sequence[Trajectory], monitor: FaultMonitor) -> dict[str, float]:
         """Show the episodes of a rollout function to the fault monitor, as `run_rows` does its own."""
         figures = {"rollout/faults": 0.0}
         for position, item in enumerate(played):
             if item.stop_reason is not StopReason.ENV_FAULT:
-                self.faults.played()
+                monitor.played()
                 continue
             for name in ("rollout/faults", f"rollout/faults/{item.env_id}"):
                 figures[name] = figures.get(name, 0.0) + 1.0
-            self.faults.dropped(DroppedRow(position, item.task_id, item.steps[-1].feedback or "environment fault", 1))
+            monitor.dropped(DroppedRow(position, item.task_id, item.steps[-1].feedback or "environment fault", 1))
         return figures
 
     def _gather(self, items: Sequence[Any]) -> list[Any]:
@@ -336,7 +351,7 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         self.mode = "train" if self.model.training else "eval"
         step = int(self.state.global_step)
         self._generation = (self.mode, step, self._generation[2] + 1 if self._generation[:2] == (self.mode, step) else 0)
-        self.trajectories = self._gather_trajectories(*self._play(self._examples(inputs)))
+        self.trajectories = self._gather_trajectories(*self._play_with_others(self._examples(inputs)))
         advantages = self.estimator(self.trajectories, gamma=self.args.gamma, scale=self.args.scale_rewards)
         flat = zero_variance_groups(self.trajectories, self.args.gamma) if self._has_groups() else []
         rows, dropped = self._rows(advantages, flat)

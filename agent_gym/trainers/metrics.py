@@ -43,7 +43,7 @@ METRICS: Mapping[str, str] = MappingProxyType(
         "rollout/faults": "number of episodes left out because their world broke (after retries)",
         "rollout/faults/*": "number of them by environment id",
         "rollout/fault_retries": "number of episodes that met a fault and were begun again",
-        "rollout/fault_frac": "faults among the last 200 episodes of the main rank, over 200, 0 to 1",
+        "rollout/fault_frac": "faults among the last 200 episodes of all ranks, over 200, 0 to 1",
         "rollout/nonfinite_rewards": "number of episodes left out because of a NaN, infinite or gigantic reward",
         "rollout/seconds": "wall time of the rollouts of the slowest rank, seconds",
         "rollout/seconds_gen": "of it, summed over episodes, waiting for the policy, seconds",
@@ -71,6 +71,16 @@ METRICS: Mapping[str, str] = MappingProxyType(
         "clip_ratio/region_mean": "share of trained tokens clipped at either side (dapo), 0 to 1",
         "cispo_clip_ratio": "share of trained tokens whose ratio is capped (cispo), 0 to 1",
         "step_time": "wall time of an optimiser step, rollouts included, seconds",
+        "loss": "mean loss of the optimiser steps since the last record",
+        "grad_norm": "norm of the gradient before clipping",
+        "learning_rate": "of the optimiser step",
+        "epoch": "passes over the data set so far",
+        "step": "optimiser steps so far",
+        "num_tokens": "tokens that were trained on so far",
+        "num_input_tokens_seen": "tokens of all forward passes so far",
+        "runtime": "wall time of an evaluation, seconds",
+        "samples_per_second": "episodes of an evaluation per second",
+        "steps_per_second": "batches of an evaluation per second",
     }
 )
 """Name -> meaning and unit. A name that ends in `*` stands for a family."""

@@ -1,5 +1,8 @@
 """Wrappers: recording episodes, and faces between token environments and the rest of the Gymnasium world. None of them loads torch."""
 
+if not __name__.startswith("agent_gym."):
+    raise ImportError("the folder wrappers/ at the repository's root is a link for people; import agent_gym.wrappers instead")
+
 from agent_gym.wrappers.convert import as_token_env
 from agent_gym.wrappers.discrete import DiscreteTokens
 from agent_gym.wrappers.recorder import StepRecorder
@@ -18,6 +21,3 @@ __all__ = [
     "astep",
     "can_await",
 ]
-
-if not __name__.startswith("agent_gym."):
-    raise ImportError("this folder is a door for people; import agent_gym.wrappers instead")

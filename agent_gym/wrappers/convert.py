@@ -21,7 +21,7 @@ def as_token_env(
 
     Args:
         env: an environment over `TokenBox` spaces (returned as it is), over `Text` spaces, or with discrete actions and known words.
-        tokenizer: as in `AgentEnv`; used where text is turned into ids.
+        tokenizer: as in `AgentEnv`. One that already has token ids must have been made with this tokenizer; None takes it as it is.
         verbalizer: the words of a discrete environment, where they are not known.
         keywords: of `TokenizeText`.
 
@@ -30,8 +30,10 @@ def as_token_env(
 
     Raises:
         TypeError: if it is none of the three.
+        ValueError: if it has token ids of another tokenizer.
     """
     if isinstance(env.observation_space, TokenBox) and isinstance(env.action_space, TokenBox):
+        _check_tokenizer(env, tokenizer)
         return env
     if isinstance(env.observation_space, spaces.Text) and isinstance(env.action_space, spaces.Text):
         return TokenizeText(env, tokenizer, **keywords)
@@ -42,3 +44,17 @@ def as_token_env(
         " token ids. There are three ways: TokenBox spaces are taken as they are; Text spaces go through TokenizeText; discrete actions go through"
         " VerbalizeObservation, which needs verbalizer=Verbalizer(task, actions, describe) where the environment is not a known one"
     )
+
+
+def _check_tokenizer(env: gymnasium.Env[Any, Any], tokenizer: Any) -> None:
+    """Token ids are not translated: refuse those of another tokenizer."""
+    if tokenizer is None:
+        return
+    from agent_gym.chat import load_tokenizer, tokenizer_fingerprint
+
+    spoken, wanted = getattr(env.unwrapped, "tokenizer_fingerprint", None), tokenizer_fingerprint(load_tokenizer(tokenizer))
+    if spoken is not None and spoken != wanted:
+        raise ValueError(
+            f"{type(env.unwrapped).__name__} speaks tokenizer {spoken}, and as_token_env was given {wanted}; its ids cannot be translated: make the "
+            "environment itself with tokenizer=..."
+        )

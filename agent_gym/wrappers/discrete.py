@@ -64,4 +64,5 @@ class DiscreteTokens(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArg
 
     def _handed(self, action: Any) -> Any:
         ids = np.asarray(action)
-        return ids if hasattr(self.unwrapped, "encode_action") else self._inner_space.pad(ids)
+        # A list is taken whole; an array as long as the space would lose the pad ids at its end, which were said like any other.
+        return ids.tolist() if hasattr(self.unwrapped, "encode_action") else self._inner_space.pad(ids)

@@ -61,6 +61,7 @@ class StepRecorder(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
         self._ids: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self._state_key = ""
         self._metrics: dict[str, float] = {}
+        self._info: Mapping[str, Any] = {}
         self._running = False
 
     @property
@@ -104,6 +105,7 @@ class StepRecorder(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
         observation, info = self.env.reset(seed=seed, options=options)
         self._steps, self._metrics = [], {}
         self._seed, self._options = seed, dict(options or {})
+        self._info = _plain(info)
         self._ids = self._unpad(observation, info)
         self._task_id = str(info.get("task_id", ""))
         self._state_key = str(info.get("state_key", ""))
@@ -154,6 +156,36 @@ class StepRecorder(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
         self._running = False
         return self.trajectory
 
+    def unanswered(self, generation: Generation) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """End the running episode where the policy had no room for any reply to the present prompt.
+
+        The environment is not asked: the model did not say nothing, it was not able to speak. The step is recorded with the empty action, and is
+        truncated by CONTEXT_LIMIT with reward 0.
+
+        Args:
+            generation: the empty reply.
+
+        Returns:
+            As `step`; the observation is the present one.
+
+        Raises:
+            gymnasium.error.ResetNeeded: after the end of the episode.
+        """
+        self._check_running()
+        changed: dict[str, Any] = {
+            "feedback": "",
+            "reward_parts": dict.fromkeys(self._info.get("reward_parts", {}), 0.0),
+            "action_valid": True,
+            "is_success": False,
+            "context_rewritten": False,
+            "dropped_ids": 0,
+            "expert_action": "",
+        }
+        info = {**self._info, **{name: value for name, value in changed.items() if name in self._info}}
+        info.update(observation_length=len(self._ids), stop_reason=StopReason.CONTEXT_LIMIT)
+        space: TokenBox = self.env.observation_space  # type: ignore[assignment]  # checked in __init__
+        return self._record(generation, (space.pad(self._ids), 0.0, False, True, info))
+
     def _check_running(self) -> None:
         if not self._running:
             raise ResetNeeded("the episode is over (or was never begun); call reset() first")
@@ -169,7 +201,7 @@ class StepRecorder(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
 
     def _record(self, action: Any, result: tuple[Any, Any, bool, bool, dict[str, Any]]) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = result
-        plain = _plain(info)
+        self._info = plain = _plain(info)
         generation = action if isinstance(action, Generation) else Generation(self._sampled(action))
         kept = len(generation.token_ids) - int(plain.get("dropped_ids", 0))
         reason = StopReason(plain.get("stop_reason", StopReason.RUNNING))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import require
 
 from agent_gym.data.qa_loaders import Paragraph, UnusableRow, load_qa, parse_qa, split_file
 from agent_gym.data.qa_metrics import exact_match, normalize_answer
@@ -222,7 +223,7 @@ def test_the_file_of_a_split_is_found_by_its_official_or_its_plain_name(tmp_path
 @pytest.mark.parametrize("name", ["distractor.jsonl", "2wiki.jsonl", "musique.jsonl", "dev_qa.jsonl", "rows_agent_r1.parquet"])
 def test_every_published_row_loads(data_dir: Path, name: str) -> None:
     if name.endswith("parquet"):
-        pytest.importorskip("pyarrow")
+        require("pyarrow")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         tasks = load_qa(data_dir / "hotpotqa" / name)
@@ -249,3 +250,49 @@ def test_the_order_of_published_hops_leads_from_the_question_to_the_answer(data_
     ]
     assert sum(right) / len(chains) > 0.95
     assert sum(right_turned) / len(chains) > 0.85
+
+
+@pytest.mark.parametrize(
+    ("layout", "change", "place"),
+    [
+        ("hotpot", {"supporting_facts": {"title": [None], "sent_id": [0]}}, r"supporting_facts\.title\[0\]"),
+        ("hotpot", {"supporting_facts": {"title": ["T", 5], "sent_id": [0, 0]}}, r"supporting_facts\.title\[1\]"),
+        ("hotpot", {"supporting_facts": {"title": [["a"]], "sent_id": [0]}}, r"supporting_facts\.title\[0\]"),
+        ("hotpot", {"context": {"title": [None], "sentences": [["s"]]}}, r"context\.title\[0\]"),
+        ("musique", {"paragraphs": [{"title": "T", "paragraph_text": "t", "idx": [0]}]}, r"paragraphs\[0\]: field 'idx'"),
+        (
+            "musique",
+            {"question_decomposition": [{"paragraph_support_idx": [0]}]},
+            r"question_decomposition\[0\]: field 'paragraph_support_idx'",
+        ),
+        (
+            "musique",
+            {"question_decomposition": [{"paragraph_support_idx": {"a": 1}}]},
+            r"question_decomposition\[0\]: field 'paragraph_support_idx'",
+        ),
+    ],
+)
+def test_members_of_a_wrong_type_are_errors_with_row_and_field(layout: str, change: dict[str, Any], place: str) -> None:
+    row = {
+        "question": "q?",
+        "answer": "x",
+        **({"paragraphs": [{"title": "T", "paragraph_text": "t"}]} if layout == "musique" else {}),
+        **change,
+    }
+    with pytest.raises(ValueError, match=f"^file line 3.*{place}"):
+        parse_qa(row, where="file line 3")
+    if layout == "hotpot":
+        sample = {"prompt": "q?", "reward_model": {"ground_truth": "x"}, "extra_info": change}
+        with pytest.raises(ValueError, match=f"^file line 3: extra_info.*{place}"):
+            parse_qa(sample, where="file line 3")
+
+
+def test_steps_without_a_paragraph_are_no_hops() -> None:
+    pages = [{"title": "A", "paragraph_text": "a", "idx": "p1"}, {"title": "B", "paragraph_text": "b"}]
+    row = {
+        "question": "q?",
+        "answer": "x",
+        "paragraphs": pages,
+        "question_decomposition": [{"paragraph_support_idx": 1}, {}, {"paragraph_support_idx": "p1"}],
+    }
+    assert parse_qa(row).hops == ("B", "A")

@@ -1,12 +1,14 @@
 """The sample schema: one meaning for the many ways in which files write it, and errors that name file, row and field."""
 
 import builtins
+import gzip
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers import require
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -132,7 +134,7 @@ RAGGED = [
 @pytest.mark.parametrize("ending", ["parquet", "jsonl"])
 def test_ragged_keywords_survive_a_file(tmp_path: Path, ending: str) -> None:
     if ending == "parquet":
-        pytest.importorskip("pyarrow")
+        require("pyarrow")
     path = write_rows(RAGGED, tmp_path / f"rows.{ending}")
     raw = [row for _, row in read_rows(path)]
     assert all(isinstance(row["env_kwargs"], str) for row in raw[:2]) and isinstance(raw[0]["options"], str)
@@ -144,7 +146,7 @@ def test_ragged_keywords_survive_a_file(tmp_path: Path, ending: str) -> None:
 
 def test_a_struct_column_of_ragged_keywords_is_read_as_it_was_meant(tmp_path: Path) -> None:
     """What happens to rows whose writer did not use a JSON string: Arrow unifies the structs and fills the holes with null."""
-    arrow = pytest.importorskip("pyarrow")
+    arrow = require("pyarrow")
     import pyarrow.parquet
 
     rows = [{"prompt": "q", "reward_model": {"ground_truth": "x"}, "env_kwargs": kwargs} for kwargs in ({"a": 1}, {"b": {"c": 2}})]
@@ -172,7 +174,7 @@ def test_all_containers_hold_the_same_rows(tmp_path: Path) -> None:
 
 
 def test_a_hugging_face_dataset_is_read_like_a_file() -> None:
-    datasets = pytest.importorskip("datasets")
+    datasets = require("datasets")
     rows = [{"prompt": "q", "reward_model": {"ground_truth": "x"}, "env_kwargs": kwargs} for kwargs in ({"a": 1}, {"b": 2})]
     assert [sample.env_kwargs for sample in read_samples(datasets.Dataset.from_list(rows))] == [{"a": 1}, {"b": 2}]
 
@@ -225,7 +227,7 @@ def test_a_sample_that_is_written_is_read_back_equal(
 
 
 def test_published_rows_are_read(data_dir: Path) -> None:
-    pytest.importorskip("pyarrow")
+    require("pyarrow")
     for name, count in (("hotpotqa/rows_agent_r1.parquet", 1), ("gsm8k/rows_agent_r1.jsonl", 1), ("gsm8k/rows_agent_r1.parquet", 1)):
         samples = read_samples(data_dir / name)
         assert len(samples) >= count
@@ -234,3 +236,42 @@ def test_published_rows_are_read(data_dir: Path) -> None:
     assert kwargs == [sample.env_kwargs for sample in read_samples(data_dir / "gsm8k" / "rows_agent_r1.jsonl")]
     assert all(isinstance(one["tools_kwargs"], dict) for one in kwargs)
     assert all(sample.answers == () for sample in read_samples(data_dir / "papers" / "pasa_rows.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{\n"data": 5\n}', "'data' must hold a list of rows, not int"),
+        (b'{\n"data": null\n}', "'data' must hold a list of rows, not NoneType"),
+        (b"[" * 100_000, "no valid JSON"),
+        (b'{"a": ' * 100_000, "line 1: no valid JSON"),
+        ('{"question": "café"}'.encode("latin-1"), "no text in UTF-8"),
+        ('{"question": "q"}'.encode("utf-16"), "no text in UTF-8"),
+        (gzip.compress(b'{"question": "q"}'), "no text in UTF-8"),
+    ],
+)
+def test_a_damaged_file_is_an_error_with_its_name(content: bytes, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=rf"^rows\.json.*{message}"):
+        list(read_rows(path))
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1 and no more", b'{"question": "q"}'])
+def test_a_damaged_parquet_file_is_an_error_with_its_name(content: bytes, tmp_path: Path) -> None:
+    require("pyarrow")
+    path = tmp_path / "rows.parquet"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"rows\.parquet"):
+        list(read_rows(path))
+
+
+def test_a_json_string_that_is_nested_too_deeply_is_an_error_with_its_place() -> None:
+    with pytest.raises(ValueError, match="row: field 'env_kwargs' is a string, but no JSON"):
+        json_object("[" * 100_000)
+
+
+def test_whole_numbers_of_any_size_are_answers() -> None:
+    assert accepted_answers([10**400, 7, 7.0, -(10**400)]) == [f"1{'0' * 400}", "7", f"-1{'0' * 400}"]
+    with pytest.raises(ValueError, match=r"row: field 'reward_model.ground_truth' is a number with too many digits"):
+        accepted_answers(10**10_000)

@@ -452,10 +452,9 @@ def waste_much(env: HotpotQAEnv) -> str:
 def test_nobody_meets_the_context_limit_under_the_defaults(
     tokenizer: str, policy: Callable[[HotpotQAEnv], str] | None, request: pytest.FixtureRequest
 ) -> None:
-    made = HotpotQAEnv(tokenizer=request.getfixturevalue("qwen3_path") if tokenizer == "qwen3" else None)
-    reasons = Counter(
-        follow(made, policy, options={"index": index})[1]["stop_reason"] for index in range(20 if policy is waste_much else 200)
-    )
+    opened = request.getfixturevalue("qwen3_path") if tokenizer == "qwen3" else None
+    made = [HotpotQAEnv(tokenizer=opened, split=split) for split in ("train", "validation", "test")]
+    reasons = Counter(follow(made[index % 3], policy, options={"index": index})[1]["stop_reason"] for index in range(200))
     assert set(reasons) == {StopReason.ANSWER if policy is None else StopReason.MAX_TURNS}
 
 
@@ -510,6 +509,27 @@ def test_a_rebuilt_prompt_depends_on_the_state_alone() -> None:
         prompts.append(made.prompt_ids.tolist())
         keys.append(info["state_key"])
     assert prompts[0] == prompts[1] and keys[0] == keys[1]
+
+
+def test_a_task_beyond_the_budget_is_refused_with_its_length_and_the_limit() -> None:
+    made = HotpotQAEnv(context="rebuild")
+    made.reset(options={"task": ROW})
+    least = made.prompt_ids.size
+    for budget in (10, least - 1):
+        tight = HotpotQAEnv(context="rebuild", rebuild_tokens=budget)
+        with pytest.raises(ValueError, match=f"'made-1'.* have {least} tokens, and rebuild_tokens is {budget}"):
+            tight.reset(options={"task": ROW})
+    for budget in (-5, 0, "300", 2.5):
+        with pytest.raises(ValueError, match="rebuild_tokens must be a whole number of at least 1"):
+            HotpotQAEnv(context="rebuild", rebuild_tokens=budget)  # type: ignore[arg-type]
+    for force in (False, True):
+        for more in (0, 1, 5, 9, 20):
+            tight = HotpotQAEnv(context="rebuild", rebuild_tokens=least + more, force_first_search=force)
+            tight.reset(options={"task": ROW})
+            assert tight.prompt_ids.size <= least + more
+            for text in (call(tight, "Ovrun Bridge"), "<tool_call>", call(tight, "nothing_of_the_kind"), call(tight, "Mila Sond")):
+                *_, info = tight.step(tight.encode_action(text))
+                assert tight.prompt_ids.size <= least + more and info["stop_reason"] is StopReason.RUNNING
 
 
 @pytest.mark.parametrize("budget", [260, 330, 420, 8192])

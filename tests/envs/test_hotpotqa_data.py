@@ -5,11 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gymnasium.error import ResetNeeded
+from helpers import require
 from hotpotqa_play import PAGES, ROW, call, follow, play
 
 from agent_gym.core import EnvFault
 from agent_gym.envs.hotpotqa import HotpotQAEnv, format_passages
 from agent_gym.search import Document, Hit, LuceneBM25
+from agent_gym.tools import ToolContext
 from agent_gym.trajectory import StopReason
 
 # ------------------------------------------------------------------------------------------------ where to search
@@ -131,7 +134,8 @@ def test_the_embedded_world_is_the_default_whatever_lies_on_the_disk(tmp_path: P
         ({"search": "google"}, ValueError, "'lucene', 'tantivy'"),
         ({"reward": "bleu"}, ValueError, "em, f1"),
         ({"answer_fallback": "yes"}, ValueError, "None or 'reply'"),
-        ({"top_k": 0}, ValueError, "top_k"),
+        ({"top_k": 0}, ValueError, "top_k must be a whole number of at least 1"),
+        ({"top_k": "3"}, ValueError, "top_k must be a whole number of at least 1, not '3'"),
         ({"search_cost": -1.0}, ValueError, "negative"),
     ],
 )
@@ -140,8 +144,27 @@ def test_keywords_that_cannot_be_used_are_refused(keywords: dict[str, Any], erro
         HotpotQAEnv(**keywords)
 
 
+def test_nothing_can_be_asked_before_the_reset() -> None:
+    made = HotpotQAEnv()
+    ask = made.expert()
+    assert ask is not None
+    with pytest.raises(ResetNeeded, match="reset"):
+        ask()
+    with pytest.raises(ResetNeeded, match="reset"):
+        made.tool_set["search"].execute({"query": "Kess"}, ToolContext({}, 0, 0, None, {}, 0))
+
+
+def test_one_file_under_two_splits_is_drawn_from_differently(tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps([{**ROW, "_id": f"r{number}"} for number in range(40)]), encoding="utf-8")
+    made = [HotpotQAEnv(dataset=path, split=split) for split in ("train", "test")]
+    drawn = [[one.reset(seed=seed)[1]["task_id"] for seed in range(12)] for one in made]
+    assert sum(map(str.__eq__, *drawn)) < 4
+    assert {one.reset(options={"index": 3})[1]["task_id"] for one in made} == {"r3"}
+
+
 def test_published_sample_rows_are_played_with_a_corpus(data_dir: Path) -> None:
-    pytest.importorskip("pyarrow")
+    require("pyarrow")
     index = LuceneBM25.build([Document("0", "Kess", "A town.")])
     made = HotpotQAEnv(dataset=data_dir / "hotpotqa" / "rows_agent_r1.parquet", corpus=index)
     assert made.num_tasks

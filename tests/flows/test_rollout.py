@@ -19,10 +19,10 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, RecordEpisodeS
 from small_envs import Parrot
 
 from agent_gym.core import EnvFault
-from agent_gym.flows import AgentFlowBase, EnvPool, FaultMonitor, TooManyFaults, arun_rows, get_flow, register_flow, run_rows
+from agent_gym.flows import AgentFlowBase, EnvPool, FaultMonitor, TooManyFaults, arun_rows, get_flow, normalize_row, register_flow, run_rows
 from agent_gym.flows.environment import HEAVY_SECONDS
 from agent_gym.policies import RandomPolicy, Sampling, ScriptedPolicy
-from agent_gym.trajectory import StopReason
+from agent_gym.trajectory import Generation, StopReason
 
 SMALL = {"max_observation_tokens": 2048, "max_action_tokens": 32}
 
@@ -216,6 +216,77 @@ def test_nothing_left_is_an_error():
         run_rows(_numbered(2), Chooser(), env_factory=_flaky({0: dict.fromkeys(range(9), 0), 1: dict.fromkeys(range(9), -1)}))
 
 
+def test_a_single_faulty_row_is_dropped_and_no_alarm():
+    plan = {0: dict.fromkeys(range(9), 0), 1: dict.fromkeys(range(9), 0)}
+    result = run_rows(_numbered(1), Chooser(), env_factory=_flaky(plan))
+    assert (result.trajectories, len(result.dropped)) == ((), 1)
+    monitor = FaultMonitor()
+    result = run_rows(_numbered(2), Chooser(), env_factory=_flaky(plan), monitor=monitor)
+    assert len(result.dropped) == 2 and monitor.rate == 2 / 200, "a monitor decides over many calls"
+
+
+def test_a_pool_and_an_env_factory_together_are_refused():
+    with pytest.raises(ValueError, match="EnvPool\\(env_factory\\)"):
+        run_rows(rows(1), Chooser(), env_factory=parrot, pool=EnvPool(parrot))
+
+
+def test_rows_are_read_alike_everywhere():
+    arrow = {
+        "env_id": "X",
+        "options": {"task": {"a": None, "b": {"c": None, "d": [1, {"e": None}]}}},
+        "env_kwargs": '{"x": null, "y": {"z": null}}',
+    }
+    wanted = {"task": {"b": {"d": [1, {}]}}}
+    read = normalize_row(arrow)
+    assert (read["options"], read["env_kwargs"]) == (wanted, {"y": {}})
+    from agent_gym.trainers.environments import read_row
+
+    other = read_row(arrow, "X")
+    assert (other["options"], other["env_kwargs"]) == (wanted, {"y": {}})
+    for reader in (normalize_row, lambda row: read_row(row, "X")):
+        for broken in ({"seed": 1.5}, {"seed": -1}, {"seed": True}, {"options": 3}, {"env_kwargs": "{"}, {"env_kwargs": "[1]"}):
+            with pytest.raises(ValueError, match="of a data set row"):
+                reader({"env_id": "X", **broken})
+
+
+def test_a_row_without_an_environment_is_refused_unless_something_makes_it():
+    with pytest.raises(ValueError, match="env_id"):
+        normalize_row({"seed": 1})
+    with pytest.raises(ValueError, match="env_id"):
+        run_rows([{"seed": 1}], Chooser())
+    assert normalize_row({"seed": 1}, needs_env=False)["env_id"] == ""
+
+
+class NoRoom(Chooser):
+    """A policy whose context is full at a turn of its own."""
+
+    def __init__(self, turn):
+        super().__init__()
+        self.turn = turn
+
+    async def generate(self, prompt_ids, sampling, *, session=None):
+        if len(self.requests) == self.turn:
+            return Generation([], [], "length", 4)
+        return await super().generate(prompt_ids, sampling, session=session)
+
+
+@pytest.mark.parametrize("turn", [0, 2])
+def test_an_episode_whose_prompt_leaves_no_room_is_truncated_and_the_world_is_not_asked(turn):
+    seen = []
+
+    class Watched(Parrot):
+        def _respond(self, action):
+            seen.append(action.text)
+            return super()._respond(action)
+
+    (trajectory,) = run_rows(rows(1), NoRoom(turn), env_factory=lambda row: Watched(**SMALL)).trajectories
+    last = trajectory.steps[-1]
+    assert (len(trajectory), len(seen), len(last.action_ids)) == (turn + 1, turn, 0)
+    assert (last.terminated, last.truncated, last.stop_reason, last.reward) == (False, True, StopReason.CONTEXT_LIMIT, 0.0)
+    assert last.reward_parts == {"task": 0.0} and last.info["turn"] == turn and not trajectory.is_success
+    assert trajectory.final_observation.tolist() == last.observation_ids.tolist()
+
+
 def test_a_programmers_mistake_is_raised_with_its_row():
     with pytest.raises(ValueError, match="does not know the option") as caught:
         run_rows(rows(3, options={"idx": 1}), Chooser(), env_factory=parrot)
@@ -373,3 +444,16 @@ def test_best_of_n_branches_behind_a_common_trunk(branch_turn):
     word_or_not.calls = 0
     best = run_rows(rows(1), ScriptedPolicy(word_or_not), env_factory=parrot, flow=get_flow("best_of_n", n=3, branch_turn=branch_turn))
     assert [t.total_reward for t in best.trajectories] == [1.0]
+
+
+def test_ctrl_c_is_obeyed_between_rows_that_never_wait():
+    played = []
+
+    def stop_early(index, episodes):
+        played.append(index)
+        if len(played) == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_rows(rows(60), ScriptedPolicy.expert(), env_factory=parrot, max_concurrency=2, on_episode=stop_early)
+    assert len(played) < 10

@@ -7,10 +7,11 @@ import warnings
 import numpy as np
 import pytest
 from gymnasium.wrappers import RecordEpisodeStatistics
+from helpers import require
 from small_envs import Parrot, ToolParrot
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+torch = require("torch")
+transformers = require("transformers")
 
 from agent_gym.context import rebuild  # noqa: E402
 from agent_gym.flows import run_rows  # noqa: E402
@@ -84,7 +85,7 @@ def test_a_run_repeats_bit_for_bit_and_company_changes_no_id(model):
 
 
 def test_adapters_and_mixed_precision_are_served_with_the_cache(model):
-    peft = pytest.importorskip("peft")
+    peft = require("peft")
     import copy
 
     adapted = peft.get_peft_model(copy.deepcopy(model), peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False))

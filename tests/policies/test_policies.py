@@ -129,3 +129,24 @@ def test_an_environment_without_an_expert_is_named():
     env.reset()
     with pytest.raises(ValueError, match="Silent has no expert"):
         asyncio.run(ScriptedPolicy.expert(env).generate([], Sampling()))
+
+
+def test_the_random_policy_takes_the_vocabulary_of_each_episode() -> None:
+    class Space:
+        def __init__(self, size: int) -> None:
+            self.vocab_size = size
+
+        def get_wrapper_attr(self, name: str) -> object:
+            return self
+
+    policy = RandomPolicy(seed=0, max_length=200)
+    policy.bind(Space(1000), "big")
+    policy.bind(Space(5), "small")
+
+    def drawn(session: str) -> set[int]:
+        return set(asyncio.run(policy.generate([1], Sampling(seed=4), session=session)).token_ids.tolist())
+
+    assert max(drawn("small")) < 5 < max(drawn("big"))
+    policy.forget("small")
+    with pytest.raises(ValueError, match="vocab_size"):
+        drawn("small")

@@ -8,9 +8,10 @@ import warnings
 
 import numpy as np
 import pytest
+from helpers import require
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+torch = require("torch")
+transformers = require("transformers")
 
 from agent_gym.policies import (  # noqa: E402
     Sampling,
@@ -319,7 +320,11 @@ def test_prompts_are_checked_and_clamped_before_the_model():
 
     async def run():
         inside = await policy.generate([1] * 508, Sampling(max_tokens=50, seed=1))
-        full = await policy.generate([1] * 512, Sampling(max_tokens=50, seed=1))
+        with pytest.warns(UserWarning, match="a prompt of 512 tokens leaves no room in the model's 512 positions"):
+            full = await policy.generate([1] * 512, Sampling(max_tokens=50, seed=1))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # it is said once
+            await policy.generate([1] * 600, Sampling(max_tokens=50, seed=1))
         for bad, words in (([], "empty"), ([VOCAB], "embedding"), ([-1], "embedding")):
             with pytest.raises(ValueError, match=words):
                 await policy.generate(bad, Sampling(max_tokens=5))

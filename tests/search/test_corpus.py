@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,15 @@ def test_a_source_is_opened_by_what_it_names(tmp_path: Path, monkeypatch: pytest
     assert isinstance(open_searcher("http://127.0.0.1:9/retrieve"), HttpSearcher)
     with pytest.raises(FileNotFoundError):
         open_searcher(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "not gzip"])
+def test_a_damaged_compressed_corpus_is_an_error_with_its_line(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "pages.jsonl.gz"
+    rng = random.Random(0)
+    whole = gzip.compress("".join(json.dumps({"id": str(n), "text": str(rng.random())}) + "\n" for n in range(5000)).encode())
+    middle = len(whole) // 2
+    flipped = whole[:middle] + bytes(byte ^ 255 for byte in whole[middle : middle + 64]) + whole[middle + 64 :]
+    path.write_bytes({"cut": whole[:middle], "flipped": flipped, "not gzip": b"plain text"}[damage])
+    with pytest.raises(ValueError, match=r"pages\.jsonl\.gz:\d+: "):
+        list(Corpus(path))

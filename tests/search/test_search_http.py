@@ -162,6 +162,7 @@ BROKEN = {
     "text of a wrong type": response({"result": [[{"document": {"id": "1", "contents": ["x"]}, "score": 1}]]}),
     "no score": response({"result": [[{"document": {"id": "1", "contents": "x"}}]]}),
     "score of a wrong type": response({"result": [[{"document": {"id": "1", "contents": "x"}, "score": True}]]}),
+    "score that no float holds": response(b'{"result": [[{"document": {"id": "1", "contents": "x"}, "score": 1' + b"0" * 400 + b"}]]}"),
     "score that is no number": response(b'{"result": [[{"document": {"id": "1", "contents": "x"}, "score": NaN}]]}'),
 }
 
@@ -359,3 +360,51 @@ def test_mistakes_in_a_search_are_named() -> None:
     with pytest.raises(TypeError, match="list of strings"):
         searcher.search("abc", 1)
     assert searcher.search([], 1) == []
+
+
+@pytest.mark.parametrize(
+    "head", ["HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {n}", "HTTP/1.0 200 OK\r\nContent-Length: {n}", "HTTP/1.0 200 OK"]
+)
+@pytest.mark.parametrize("words", [1, 20_000])
+def test_the_last_answer_of_a_connection_may_come_in_pieces(head: str, words: int) -> None:
+    """`http.client` closes the socket of such an answer before its body is read."""
+    content = json.dumps({"result": [[{"document": {"id": "7", "contents": '"Ada"\n' + "word " * words}, "score": 1.5}]]}).encode()
+    opened: list[socket.socket] = []
+
+    def handle(connection: socket.socket, server: RawServer) -> None:
+        server.requests.append(read_request(connection))
+        connection.sendall(head.format(n=len(content)).encode() + b"\r\n\r\n")
+        for start in range(0, len(content), 30_000):
+            time.sleep(0.05)
+            connection.sendall(content[start : start + 30_000])
+        opened.append(connection)
+
+    with raw_server(handle) as server:
+        searcher = HttpSearcher(server.url)
+        (hit,) = searcher.search(["a"], 1)[0]
+        assert hit.document.title == "Ada" and len(hit.document.text) >= 5 * words - 1
+        assert not searcher._idle, "such a connection is not used again"
+        searcher.search(["b"], 1)
+        assert len(server.requests) == server.connections == 2
+
+
+def test_such_a_connection_is_closed_when_its_answer_was_read_or_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[socket.socket] = []
+    real = http._DeadlineSocket.__init__
+
+    def note(self: http._DeadlineSocket, plain: socket.socket, connection: http._Connection) -> None:
+        made.append(plain)
+        real(self, plain, connection)
+
+    monkeypatch.setattr(http._DeadlineSocket, "__init__", note)
+    with raw_server(answering(response(GOOD, extra="Connection: close\r\n"))) as server:
+        HttpSearcher(server.url).search(["a"], 1)
+
+    def half(connection: socket.socket, server: RawServer) -> None:
+        read_request(connection)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 100\r\n\r\n[")
+        server.closing.wait(20)
+
+    with raw_server(half) as server, pytest.raises(EnvFault, match="deadline"):
+        HttpSearcher(server.url, timeout=0.4).search(["a"], 1)
+    assert [plain.fileno() for plain in made] == [-1, -1]

@@ -198,3 +198,30 @@ def test_threads_that_build_at_once_end_with_one_index(tmp_path: Path) -> None:
     for thread in threads:
         thread.join(60)
     assert results == [LuceneBM25.build(documents).search(QUERIES, 5)] * 6
+
+
+@pytest.mark.parametrize("key", ["fingerprint", "k1", "b", "total_length", "sizes", "format"])
+@pytest.mark.parametrize("value", [None, "absent", [1]])
+def test_an_index_without_its_facts_is_refused_and_the_cache_builds_it_again(tmp_path: Path, key: str, value: object) -> None:
+    documents = generated(20)
+    index = LuceneBM25.cached(documents, tmp_path)
+    assert index.path is not None
+    facts = index.path / "meta.json"
+    meta = json.loads(facts.read_text())
+    meta.pop(key) if value == "absent" else meta.update({key: value})
+    facts.write_text(json.dumps(meta))
+    with pytest.raises(ValueError, match="build it again"):
+        LuceneBM25.open(index.path)
+    assert LuceneBM25.cached(documents, tmp_path).search(QUERIES, 5) == LuceneBM25.build(documents).search(QUERIES, 5)
+    LuceneBM25.open(index.path)
+
+
+def test_a_file_in_the_place_of_a_cached_index_is_replaced(tmp_path: Path) -> None:
+    documents = generated(20)
+    path = LuceneBM25.cached(documents, tmp_path / "one").path
+    assert path is not None
+    place = tmp_path / "two" / path.name
+    place.parent.mkdir()
+    place.write_text("no folder")
+    assert LuceneBM25.cached(documents, tmp_path / "two").path == place
+    assert place.is_dir()

@@ -5,6 +5,7 @@ and encoding again changes ids), then control tokens. Every class below says whi
 """
 
 import random
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import gymnasium
@@ -392,6 +393,46 @@ class LetsTheWorldForge(EchoEnv):
         text = outcome.observation.text
         ids = [*self.chat.turn([], closed=True), *self.chat.tokenizer.encode(text, add_special_tokens=False), self.end_of_turn_ids[0]]
         return Outcome(Observation(token_ids=ids), outcome.reward, outcome.terminated, {**outcome.info, "feedback": text})
+
+
+class RewritesAndEncodesAgain(EchoEnv):
+    """Keeps the conversation as text, renders it anew at each step, and says so."""
+
+    def _begin(self, options):
+        first = super()._begin(options)
+        self.said = list(first.as_messages())
+        return first
+
+    def _reply(self, action):
+        return {"role": "assistant", "content": action.text}
+
+    def _respond(self, action):
+        outcome = super()._respond(action)
+        self.said += [self._reply(action), *outcome.observation.as_messages()]
+        return replace(outcome, observation=Observation(messages=list(self.said), rewrite=True))
+
+
+class RewritesTheLastTurnAlone(RewritesAndEncodesAgain):
+    """The same with a window, so that the last prompt is not the beginning of the next."""
+
+    def _respond(self, action):
+        outcome = super()._respond(action)
+        return replace(outcome, observation=Observation(messages=[self.said[0], *self.said[-2:]], rewrite=True))
+
+
+class RewritesAndKeepsTheIds(RewritesAndEncodesAgain):
+    """Keeps to the contract."""
+
+    def _reply(self, action):
+        return {"role": "assistant", "token_ids": action.token_ids}
+
+
+class RewritesWithoutActions(RewritesAndEncodesAgain):
+    """Keeps to the contract: a prompt made of what the environment said."""
+
+    def _respond(self, action):
+        outcome = super()._respond(action)
+        return replace(outcome, observation=Observation(messages=[self.said[0], self.said[-1]], rewrite=True))
 
 
 # ------------------------------------------------------------------------------------------------ other people's factories

@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 from broken_envs import BROKEN, EchoEnv, LetterEnv
+from helpers import require
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -201,6 +202,14 @@ class UnpicklableInfo(LetterEnv):
         return super().info(*args) | {"later": (one for one in ())}
 
 
+class RewritesWithoutAnyTokenizer(BROKEN["token_exactness"]):
+    def info(self, *args):
+        return super().info(*args) | {"context_rewritten": self.turn > 0}
+
+    def extended(self, kept, turn):
+        return super().extended([*kept[:1], *kept], turn)
+
+
 @pytest.mark.parametrize(
     ("check", "broken"),
     [
@@ -214,6 +223,8 @@ class UnpicklableInfo(LetterEnv):
         ("observation_length", LengthOneShort),
         ("token_exactness", ForgetsThePrompt),
         ("token_exactness", DropsControlTokensOfTheAction),
+        ("token_exactness", broken_envs.RewritesAndEncodesAgain),
+        ("token_exactness", broken_envs.RewritesTheLastTurnAlone),
         ("ends_apart", EndsWithoutAReason),
         ("invalid_actions", TakesFloats),
         ("invalid_actions", RaisesValueErrorOutside),
@@ -228,6 +239,13 @@ class UnpicklableInfo(LetterEnv):
 )
 def test_other_faults_of_the_same_kind_are_found_too(check, broken):
     assert check_agent_env(broken, checks=[check])[check].outcome == "failed"
+
+
+def test_a_rewritten_prompt_may_keep_the_ids_of_actions_or_leave_them_out():
+    assert check_agent_env(broken_envs.RewritesAndKeepsTheIds, checks=["token_exactness"])["token_exactness"].outcome == "passed"
+    for honest, reason in ((broken_envs.RewritesWithoutActions, "none shows its action"), (RewritesWithoutAnyTokenizer, "nobody can tell")):
+        result = check_agent_env(honest, checks=["token_exactness"])["token_exactness"]
+        assert result.outcome == "skipped" and reason in result.message
 
 
 def test_one_fault_is_reported_once_and_what_builds_on_it_is_skipped():
@@ -248,7 +266,7 @@ def test_the_checks_leave_the_global_generators_as_they_were():
 
 
 def test_the_generator_of_torch_is_watched_where_torch_is_loaded():
-    torch = pytest.importorskip("torch")
+    torch = require("torch")
 
     class DrawsFromTorch(LetterEnv):
         def draw(self):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from typing import Any
 
@@ -124,3 +125,30 @@ def test_the_registry_takes_classes_and_refuses_a_second_meaning() -> None:
     finally:
         for name in ("echo_of_a_test", "wrong_of_a_test"):
             _REGISTRY.pop(name, None)
+
+
+@pytest.mark.parametrize("timeout", [1e10, float("inf"), float("nan"), -1.0])
+def test_a_time_limit_that_no_thread_can_wait_for_is_refused(timeout: float) -> None:
+    class Patient(Echo):
+        pass
+
+    Patient.timeout = timeout
+    with pytest.raises(ValueError, match=r"timeout of tool 'echo'.* None for no limit"):
+        Patient()
+
+
+def test_the_longest_time_limit_works() -> None:
+    from agent_gym.tools import ToolCall, ToolSet, run_calls
+
+    class Patient(Echo):
+        timeout = 1e9
+
+    class PatientLater(Slow):
+        timeout = 1e9
+
+        async def execute(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+            await asyncio.sleep(0)
+            return ToolResult("done")
+
+    calls = [ToolCall("echo", {"text": "a"}, ""), ToolCall("slow", {}, "")]
+    assert [one.text for one in run_calls(ToolSet([Patient(), PatientLater()]), calls)] == ["a", "done"]

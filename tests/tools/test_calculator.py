@@ -85,3 +85,36 @@ def test_no_text_raises_out_of_the_tool_or_takes_long(expression: str) -> None:
 def test_deep_expressions_end(expression: str) -> None:
     with contextlib.suppress(CalculatorError):
         evaluate(expression)
+
+
+@pytest.mark.parametrize(
+    ("expression", "shown"),
+    [
+        ("(1e-60) ** 0.7", "1E-42"),
+        ("(1e-100) ** (1/3) * 1e33", "0.464158883361"),
+        ("(1e-999) ** 0.5 * 1e499", "0.316227766017"),
+        ("2 ** 1000 ** 0.5", "3306772393.6"),
+        ("(1e300 * 1e300) ** 0.25", "1" + "0" * 150),
+        ("8 ** (1/3)", "2"),
+        ("27 ** (2/3)", "9"),
+        ("0.04 ** 1.5", "0.008"),
+        ("(2 ** 0.5) ** 2", "2"),
+        ("10 ** 0.5 * 10 ** 0.5", "10"),
+    ],
+)
+def test_roots_are_right_to_all_digits_that_are_shown(expression: str, shown: str) -> None:
+    assert Fraction(format_number(evaluate(expression))) == Fraction(shown)
+    assert len(format_number(evaluate(expression)).strip("0.")) <= 13
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 10**6), st.integers(-300, 300), st.integers(2, 9))
+def test_a_root_raised_again_is_the_number(mantissa: int, scale: int, degree: int) -> None:
+    number = Fraction(mantissa) * Fraction(10) ** scale
+    root = evaluate(f"({mantissa} * 10 ** {scale}) ** (1/{degree})")
+    assert abs(root**degree - number) < number / 10**40
+
+
+def test_a_power_too_small_to_be_held_is_no_zero() -> None:
+    with pytest.raises(CalculatorError):
+        evaluate("(1e-9) ** 123456789.5")

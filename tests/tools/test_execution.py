@@ -11,8 +11,10 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
+import numpy as np
 import pytest
 
 from agent_gym.core import EnvFault
@@ -482,3 +484,66 @@ def test_the_background_loop_is_one_per_process() -> None:
     for _ in range(5):
         run_calls(tools, [call("wait")])
     assert sum(one.name == "agent-gym-tools" and one is background._thread for one in threading.enumerate()) == 1
+
+
+def test_calls_that_were_given_up_before_they_began_leave_no_dead_worker() -> None:
+    pool = Workers()
+    pool.submit(lambda: None).result(timeout=5)
+    inbox = pool._idle.get(timeout=5)  # of the only thread, as `submit` takes it
+    given_up: Future[Any] = Future()
+    given_up.cancel()
+    ran: list[str] = []
+    inbox.put((given_up, lambda: ran.append("given up")))
+    deadline = time.monotonic() + 5
+    while pool._idle.empty() and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert pool.submit(lambda: "fine").result(timeout=5) == "fine"
+    assert not ran, "a call that was given up is not run"
+
+
+def test_a_world_that_breaks_takes_no_worker_from_later_calls() -> None:
+    broken = [True]
+
+    def work(arguments: dict[str, Any], context: ToolContext) -> str:
+        if broken[0]:
+            raise EnvFault("down")
+        return "fine"
+
+    tools = ToolSet([Named("z", work, timeout=2.0)])
+    for _ in range(30):
+        broken[0] = True
+        with pytest.raises(EnvFault):
+            run_calls(tools, [call("z")] * 4)
+        broken[0] = False
+        assert [one.text for one in run_calls(tools, [call("z")] * 4)] == ["fine"] * 4
+
+
+@pytest.mark.parametrize("reward", ["1", b"1", float("nan"), float("inf"), -float("inf"), (1.0,), 10**400, object()])
+@pytest.mark.parametrize("kind", [Named, Waiting, AtOnce])
+@pytest.mark.parametrize("timeout", [None, 5.0])
+def test_a_reward_that_is_no_finite_number_is_refused_with_the_name_of_the_tool(reward: Any, kind: Any, timeout: float | None) -> None:
+    async def later(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        await asyncio.sleep(0)
+        return ToolResult("x", reward=reward)
+
+    def now(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        return ToolResult("x", reward=reward)
+
+    tools = ToolSet([kind("payer", later if kind is Waiting else now, timeout)])
+    with pytest.raises(ValueError, match=r"'payer' returned ToolResult\(reward=.* finite number"):
+        run_calls(tools, [call("payer")])
+    with pytest.raises(ValueError, match=r"'payer' returned ToolResult\(reward=.* finite number"):
+        asyncio.run(arun_calls(tools, [call("payer")]))
+
+
+@pytest.mark.parametrize(("reward", "paid"), [(None, None), (True, 1.0), (2, 2.0), (np.float32(0.5), 0.5), (np.array(0.25), 0.25)])
+def test_every_finite_number_is_a_reward(reward: Any, paid: float | None) -> None:
+    (result,) = run_calls(ToolSet([Named("payer", lambda a, c: ToolResult("x", reward=reward))]), [call("payer")])
+    assert result.reward == paid
+    assert type(result.reward) is type(paid)
+
+
+@pytest.mark.parametrize("wrong", [{"info": None}, {"info": [("answer", "4")]}, {"terminated": np.array([1, 0])}, {"terminated": "no"}])
+def test_an_info_or_an_end_that_is_none_is_refused_with_the_name_of_the_tool(wrong: Any) -> None:
+    with pytest.raises(ValueError, match=f"'odd' returned ToolResult.{next(iter(wrong))}="):
+        run_calls(ToolSet([Named("odd", lambda a, c: ToolResult("x", **wrong))]), [call("odd")])

@@ -441,3 +441,30 @@ def test_the_check_of_linear_time_finds_the_usual_regular_expression() -> None:
     pattern = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
     with pytest.raises(AssertionError):
         assert_linear(pattern.findall, HOSTILE["open tags"], 1024)
+
+
+@pytest.mark.parametrize("name", ["hermes", "qwen3_coder", "llama3_json", "search_tags"])
+def test_an_answer_that_reasoning_stands_in_is_none(name: str) -> None:
+    parse = FORMATS[name]().parse
+    assert parse("<answer>Pa<think>hm</think>ris</answer>").answer is None
+    assert parse("<answer>a</answer> <answer>Pa<think>hm</think>ris</answer>").answer == "a"
+    assert parse("<think>hm</think><answer>Paris</answer><think>so</think>").answer == "Paris"
+    assert parse("Paris").answer is None
+
+
+def test_an_answer_that_a_call_stands_in_is_none() -> None:
+    for name in ("hermes", "qwen3_coder", "search_tags"):
+        reader = FORMATS[name]()
+        call = reader.render_call("search", {"query": "q"})
+        assert reader.parse(f"<answer>x{call}</answer>").answer is None
+        parsed = reader.parse(f"<answer>x</answer>{call}<answer>y</answer>")
+        assert (parsed.answer, len(parsed.calls)) == ("y", 1)
+    llama = FORMATS["llama3_json"]()
+    call = llama.render_call("search", {"query": "<answer>no</answer>"})
+    assert llama.parse(f"<answer>x</answer>{llama.markers[0]}{call}").answer == "x"
+    assert llama.parse(f"<answer>x<think>hm</think></answer>{llama.markers[0]}{call}").answer is None
+    assert llama.parse(f"<think>hm</think>{call}").answer is None
+
+
+def test_an_answer_of_a_format_without_pieces_is_that_of_its_content() -> None:
+    assert ParsedAction("<answer>x</answer>").answer == "x"

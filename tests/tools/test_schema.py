@@ -1,6 +1,6 @@
 """The schema of a function, held against transformers' `get_json_schema`."""
 
-# ruff: noqa: UP007, UP045  # the old spellings of unions are part of what is tested
+# ruff: noqa: UP006, UP007, UP045  # the old spellings of unions are part of what is tested
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import enum
 import functools
 import subprocess
 import sys
+import typing
 from collections.abc import Callable
 from typing import Any, Literal, Optional, Union
 
@@ -350,3 +351,16 @@ def test_whatever_a_function_returns_becomes_text() -> None:
 
     assert [text_of(kind) for kind in ("list", "none", "text", "result")] == ['[1, "é"]', "null", "x", "y"]
     assert text_of("odd") == '{"a": "{1}"}'
+
+
+@pytest.mark.parametrize("hint", [typing.List, typing.Dict, typing.Tuple, Optional[typing.List]])
+def test_bare_containers_of_typing_are_what_the_builtin_ones_are(hint: Any) -> None:
+    def function(a):  # type: ignore[no-untyped-def]
+        """Do something.
+
+        Args:
+            a: the first.
+        """
+
+    function.__annotations__["a"] = hint
+    assert function_schema(function)["parameters"] == get_json_schema(function)["function"]["parameters"]

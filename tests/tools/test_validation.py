@@ -145,3 +145,15 @@ def test_deep_arguments_are_an_error_and_no_crash() -> None:
         deep = {"a": deep}
     checker = ArgumentChecker({"type": "object", "properties": {"a": {"$ref": "#"}}})
     assert checker.error(deep) == "the arguments are nested too deeply"
+
+
+@pytest.mark.parametrize("rule", [{"multipleOf": 0.5}, {"type": "number", "multipleOf": 0.1}])
+def test_a_number_that_no_float_holds_is_an_error_and_no_crash(rule: dict[str, Any]) -> None:
+    checker = check_parameters({"type": "object", "properties": {"x": rule}}, "t")
+    assert str(checker.error({"x": 10**400})).startswith("the arguments cannot be checked: ")
+    assert checker.error({"x": 2}) is None
+
+
+def test_a_pattern_that_python_cannot_read_is_an_error_and_no_crash() -> None:
+    checker = ArgumentChecker({"type": "object", "properties": {"x": {"type": "string", "pattern": "(?<name"}}})
+    assert str(checker.error({"x": "a"})).startswith("the arguments cannot be checked: ")

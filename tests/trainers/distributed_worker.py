@@ -50,11 +50,24 @@ def run_case(name: str, folder: Path, world: int, rank: int) -> tuple[list[torch
 
 def run_environment(folder: Path) -> dict[str, Any]:
     """The ordinary path, with one group spread over both ranks."""
+    import agent_gym  # noqa: F401
+    from agent_gym.trainers.grpo import AgentGRPOTrainer
+
+    args = make_args(folder / "env", per_device_train_batch_size=2, num_generations=4, max_completion_length=6, max_turns=2)
+    trainer = AgentGRPOTrainer(default_model(), args, env="AgentR1/Tool-v0", processing_class="default")
+    trainer.train()
+    return {
+        "tasks": [item.task_id for item in trainer.trajectories],
+        "groups": [item.group_id for item in trainer.trajectories],
+        "actions": [item.steps[0].action_ids.tolist() for item in trainer.trajectories],
+    }
+
+
+def default_model() -> Any:
+    """An untrained model that speaks the default tokenizer."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    import agent_gym  # noqa: F401
     from agent_gym.chat import load_tokenizer
-    from agent_gym.trainers.grpo import AgentGRPOTrainer
 
     torch.manual_seed(0)
     config = Qwen3Config(
@@ -67,21 +80,45 @@ def run_environment(folder: Path) -> dict[str, Any]:
         head_dim=8,
         max_position_embeddings=4096,
     )
-    args = make_args(folder / "env", per_device_train_batch_size=2, num_generations=4, max_completion_length=6, max_turns=2)
-    trainer = AgentGRPOTrainer(Qwen3ForCausalLM(config), args, env="AgentR1/Tool-v0", processing_class="default")
-    trainer.train()
-    return {
-        "tasks": [item.task_id for item in trainer.trajectories],
-        "groups": [item.group_id for item in trainer.trajectories],
-        "actions": [item.steps[0].action_ids.tolist() for item in trainer.trajectories],
-    }
+    return Qwen3ForCausalLM(config)
+
+
+def run_faults(folder: Path, rank: int) -> dict[str, Any]:
+    """A world that is broken on the second rank alone: the first waits for nobody, and both stop together."""
+    from agent_gym.core import EnvFault
+    from agent_gym.envs.tool import ToolTaskEnv
+    from agent_gym.flows import TooManyFaults
+    from agent_gym.trainers.grpo import AgentGRPOTrainer
+
+    class Broken(ToolTaskEnv):
+        async def _arespond(self, action: Any) -> Any:
+            if rank == 1:
+                raise EnvFault("down")
+            return await super()._arespond(action)
+
+    found: dict[str, Any] = {}
+    for on_fault in ("drop", "stop"):
+        args = make_args(
+            folder / on_fault, per_device_train_batch_size=2, num_generations=4, max_completion_length=6, max_turns=2, max_steps=1,
+            on_fault=on_fault, max_fault_retries=0,
+        )  # fmt: skip
+        trainer = AgentGRPOTrainer(
+            default_model(), args, env=lambda row: Broken(max_turns=2, max_action_tokens=6), processing_class="default",
+            train_dataset=[{"seed": seed} for seed in range(4)],
+        )  # fmt: skip
+        try:
+            trainer.train()
+            found[on_fault] = (len(trainer.trajectories), trainer.faults.rate)
+        except TooManyFaults as error:
+            found[on_fault] = str(error)
+    return found
 
 
 def main() -> None:
     warnings.simplefilter("ignore")
     folder, world, rank = Path(sys.argv[1]), int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
     results = {name: run_case(name, folder, world, rank) for name in CASES}
-    torch.save({"cases": results, "environment": run_environment(folder)}, folder / f"rank{rank}.pt")
+    torch.save({"cases": results, "environment": run_environment(folder), "faults": run_faults(folder, rank)}, folder / f"rank{rank}.pt")
     assert rows_for(1)
     torch.distributed.destroy_process_group()
 

@@ -24,7 +24,9 @@ UPDATES, TASKS = 18, 100
 
 def agent_gym(*words: str, cwd: Path) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-m", "agent_gym.cli", *words], cwd=cwd, env=environment, capture_output=True, text=True, timeout=1200)
+    done = subprocess.run(
+        [sys.executable, "-m", "agent_gym.cli", *words], cwd=cwd, env=environment, capture_output=True, text=True, timeout=1200
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 

@@ -66,3 +66,11 @@ def test_a_group_over_both_ranks_is_one_task_with_different_samples(ranks: tuple
     assert len(seen["tasks"]) == 4
     assert len(set(seen["tasks"])) == len(set(seen["groups"])) == 1
     assert len({tuple(action) for action in seen["actions"]}) == 4
+
+
+def test_a_rank_whose_world_is_broken_holds_nobody_and_all_ranks_stop_together(ranks: tuple[Path, list[dict[str, Any]]]) -> None:
+    _, results = ranks
+    seen = results[0]["faults"]
+    assert seen == results[1]["faults"]
+    assert seen["drop"] == (2, 2 / 200)  # the second rank's two episodes are gone, the first one's are trained on
+    assert seen["stop"].startswith("on rank 1: ") and "on_fault='stop'" in seen["stop"]

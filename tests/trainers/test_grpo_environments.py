@@ -138,6 +138,68 @@ def test_any_gymnasium_environment_becomes_one_over_the_models_tokens() -> None:
     assert env.reset(seed=0)[0].dtype == np.int64
 
 
+def test_an_adapted_environment_gets_the_models_ids_stops_and_limits() -> None:
+    limits = {"max_turns": 3, "max_action_tokens": 77, "template_kwargs": {"enable_thinking": False}}
+    env = make_maker("FrozenLake-v1", settings=limits)().unwrapped
+    assert env.chat.vocab_size == env.action_space.vocab_size == len(load_tokenizer("default")) + 5
+    assert 7 in env.end_of_turn_ids
+    assert (env.max_turns, env.max_action_tokens) == (3, 77)
+    env.reset(seed=0)
+    env.step([env.chat.vocab_size - 1])  # an id of the embedding beyond the tokenizer
+
+
+def made_by_a_function(tokenizer: Any = None, vocab_size: int | None = None, end_of_turn_ids: Sequence[int] = ()) -> Lucky:
+    return Lucky(tokenizer=tokenizer, vocab_size=vocab_size, end_of_turn_ids=end_of_turn_ids)
+
+
+def test_a_function_that_takes_the_models_ids_gets_them() -> None:
+    gymnasium.register("MakerTest/Function-v0", entry_point=made_by_a_function)
+    try:
+        env = make_maker("MakerTest/Function-v0", settings={"max_turns": 3})().unwrapped
+    finally:
+        del gymnasium.registry["MakerTest/Function-v0"]
+    assert env.chat.vocab_size == len(load_tokenizer("default")) + 5 and 7 in env.end_of_turn_ids
+
+
+def test_an_environment_is_made_of_each_default_row() -> None:
+    for env_id, keywords, split in (("FrozenLake-v1", {"is_slippery": False}, None), ("AgentR1/Tool-v0", {}, "train")):
+        make = make_maker(env_id, env_kwargs=keywords)
+        rows = default_rows(make(), env_id, keywords, n=2, first=5)
+        assert [row["seed"] for row in rows] == [5, 6]
+        read = read_row(rows[0], env_id)
+        assert read["env_kwargs"] == {**keywords, **({"split": split} if split else {})}
+        make(read).reset(seed=read["seed"])
+    text = make_maker(lambda row: gymnasium.make("FrozenLake-v1", **row["env_kwargs"]))
+    read = read_row(default_rows(text(), text.env_id, {}, n=1)[0], text.env_id)
+    text(read).reset(seed=read["seed"])
+
+
+@pytest.mark.parametrize("settings", [{"vocab_size": None, "end_of_turn_ids": [7]}, {"end_of_turn_ids": []}], ids=["ids", "stops"])
+def test_a_callable_that_leaves_the_models_ids_out_is_refused(settings: dict[str, Any]) -> None:
+    size = len(load_tokenizer("default")) + 5
+    with pytest.raises(ValueError, match="the model samples ids below"):
+        make_maker(lambda row: Lucky(**{"vocab_size": size, **settings}))()
+    make_maker(lambda row: Lucky(vocab_size=size, end_of_turn_ids=[7]))()
+
+
+def test_a_row_of_a_published_data_set_becomes_the_task() -> None:
+    row = {"_id": "3", "question": "?", "answer": "x", "context": None}
+    assert read_row(row, "X")["options"] == {"task": {"_id": "3", "question": "?", "answer": "x"}}
+    assert read_row({**row, "seed": 3}, "X")["options"] == {}
+
+
+def test_a_batch_whose_every_episode_was_lost_is_skipped(tmp_path: Path) -> None:
+    class Down(Lucky):
+        def _respond(self, action: Action) -> Outcome:
+            raise EnvFault("down")
+
+    trainer = trainer_of(tmp_path, Down, max_steps=1, max_fault_retries=0, per_device_train_batch_size=4)
+    with pytest.warns(UserWarning, match="no episode left"):
+        trainer.train()
+    assert trainer.faults.rate == pytest.approx(4 / 200)
+    assert trainer.trajectories == []
+
+
 def trainer_of(folder: Path, env: Any, model: Any = None, **settings: Any) -> AgentGRPOTrainer:
     tokenizer = make_tokenizer()
     extra = {name: settings.pop(name) for name in ("policy", "flow", "env_kwargs", "train_dataset", "eval_dataset") if name in settings}

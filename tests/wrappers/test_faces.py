@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -168,3 +170,26 @@ def test_a_wrapped_environment_passes_the_conformance_checks():
 
 def _taxi(**keywords):
     return as_token_env(gym.make("Taxi-v4"), max_action_tokens=32, **keywords)
+
+
+def test_ids_of_another_tokenizer_are_refused_and_not_passed_off():
+    from agent_gym.chat import load_tokenizer
+
+    parrot = Parrot()
+    assert as_token_env(parrot, load_tokenizer()) is parrot
+    assert as_token_env(parrot, "default") is parrot
+    other = copy.deepcopy(load_tokenizer())
+    other.add_tokens(["zzzz"])
+    with pytest.raises(ValueError, match="cannot be translated"):
+        as_token_env(parrot, other)
+    assert as_token_env(Guess(), other).chat.vocab_size == len(other)
+
+
+def test_sampled_pad_ids_at_the_end_of_a_discrete_action_are_kept_at_every_length():
+    parrot = Parrot(max_action_tokens=6)
+    pad = parrot.chat.pad_id
+    for length in (5, 6):
+        env = DiscreteTokens(parrot, length=length)
+        env.reset(seed=0)
+        env.step(np.array([50, 51] + [pad] * (length - 2)))
+        assert list(parrot.history.exchanges[-1].action_ids) == [50, 51] + [pad] * (length - 2)
