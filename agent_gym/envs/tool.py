@@ -1,7 +1,7 @@
 """`ToolEnv`: tasks that are solved by calling tools, and `AgentR1/Tool-v0`.
 
 A reply is read for tool calls, they are checked and run at once, and each is answered by one message of role tool. The episode ends by an
-answer (`<answer>...</answer>` outside reasoning, in that reply alone), by a tool that says so, or by a reply that holds no call and no
+answer (`<answer>...</answer>` outside reasoning, in one piece, in that reply alone), by a tool that says so, or by a reply that holds no call and no
 beginning of one. A broken call ends nothing: it is answered by a line that says what is wrong with it.
 
 Your own task in a few lines:

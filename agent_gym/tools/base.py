@@ -38,7 +38,7 @@ class ToolResult:
 
     Attributes:
         text: what the model is shown.
-        reward: added to the reward of the step; None for a tool that gives none.
+        reward: a finite number, added to the reward of the step; None for a tool that gives none.
         terminated: True ends the episode (`StopReason.FINISH_CALL`).
         info: for the environment that called the tool; the model never sees it.
     """
@@ -172,7 +172,7 @@ class BaseTool(ABC):
         }
 
     def check(self) -> ArgumentChecker:
-        """Check name, time limit and schema, once, and return the checker of arguments.
+        """Check name and schema, once, and the time limit, which may be set later, and return the checker of arguments.
 
         Returns:
             The compiled checker.
@@ -186,12 +186,12 @@ class BaseTool(ABC):
                     f"{type(self).__name__}.name is {self.name!r}; a tool name has letters, digits, '_', '-', '.', begins with a letter "
                     "or '_' and has at most 64 characters"
                 )
-            if self.timeout is not None and not 0 < self.timeout <= _MAX_TIMEOUT:
-                raise ValueError(
-                    f"the timeout of tool {self.name!r} is {self.timeout!r}; give seconds above 0 and at most {_MAX_TIMEOUT:g}, "
-                    "or None for no limit"
-                )
             self._checker = check_parameters(_plain(self.parameters), self.name)
+        if self.timeout is not None and not 0 < self.timeout <= _MAX_TIMEOUT:
+            raise ValueError(
+                f"the timeout of tool {self.name!r} is {self.timeout!r}; give seconds above 0 and at most {_MAX_TIMEOUT:g}, "
+                "or None for no limit"
+            )
         return self._checker
 
     def __repr__(self) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_gym.tools import BaseTool, ToolContext, ToolResult, get_tool, register_tool, tool_names
+from agent_gym.tools import BaseTool, ToolCall, ToolContext, ToolResult, ToolSet, get_tool, register_tool, run_calls, tool_names
 from agent_gym.tools.base import _REGISTRY
 from agent_gym.tools.calculator import Calculator
 
@@ -135,11 +135,13 @@ def test_a_time_limit_that_no_thread_can_wait_for_is_refused(timeout: float) -> 
     Patient.timeout = timeout
     with pytest.raises(ValueError, match=r"timeout of tool 'echo'.* None for no limit"):
         Patient()
+    late = Echo()
+    late.timeout = timeout
+    with pytest.raises(ValueError, match=r"timeout of tool 'echo'.* None for no limit"):
+        ToolSet([late])
 
 
 def test_the_longest_time_limit_works() -> None:
-    from agent_gym.tools import ToolCall, ToolSet, run_calls
-
     class Patient(Echo):
         timeout = 1e9
 
