@@ -1,6 +1,7 @@
 """Fixtures that every room shares: the folder of real test input and its tokenizer."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,12 @@ def data_dir() -> Path:
 def qwen3_path(data_dir: Path) -> str:
     """The folder of the real Qwen3 tokenizer."""
     return str(data_dir / "tokenizers" / "qwen3")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let Ctrl-C mean what it means: a shell that runs the tests in the background has it ignored, here and in all that they start."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
