@@ -34,6 +34,14 @@ class Verbalizer:
     describe: Callable[[Any, Any], str]
 
 
+class _Reply(spaces.Text):
+    """Text of any letters: only the name of an action in it counts. Samples are of the plain ones."""
+
+    def contains(self, x: Any) -> bool:
+        """Whether x is a text that is not too long."""
+        return isinstance(x, str) and len(x) <= self.max_length
+
+
 class VerbalizeObservation(gymnasium.Wrapper[str, str, Any, Any], RecordConstructorArgs):
     """Shows an environment with discrete actions as text, and reads the action's name from a reply.
 
@@ -66,7 +74,7 @@ class VerbalizeObservation(gymnasium.Wrapper[str, str, Any, Any], RecordConstruc
             r"(?<!\w)(" + "|".join(re.escape(name) for name in sorted(words.actions, key=len, reverse=True)) + r")(?!\w)", re.IGNORECASE
         )
         self.observation_space = spaces.Text(max_length=8192, charset=_CHARACTERS)
-        self.action_space = spaces.Text(min_length=0, max_length=8192, charset=_CHARACTERS)
+        self.action_space = _Reply(min_length=0, max_length=8192, charset=_CHARACTERS)
         self._state = ""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:

@@ -193,3 +193,11 @@ def test_sampled_pad_ids_at_the_end_of_a_discrete_action_are_kept_at_every_lengt
         env.reset(seed=0)
         env.step(np.array([50, 51] + [pad] * (length - 2)))
         assert list(parrot.history.exchanges[-1].action_ids) == [50, 51] + [pad] * (length - 2)
+
+
+def test_a_reply_in_any_letters_may_name_an_action():
+    env = as_token_env(gym.make("FrozenLake-v1", is_slippery=False))
+    env.reset(seed=0)
+    *_, info = env.step(env.unwrapped.encode_action("I go → right, naïvely. 好"))
+    assert info["action_valid"] is True
+    assert "column 1" in info["feedback"]
