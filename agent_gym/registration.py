@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
 
-__all__ = ["ENVIRONMENTS", "Entry", "register_all"]
+__all__ = ["ENVIRONMENTS", "Entry", "register_all", "registered_id"]
 
 NAMESPACE = "AgentR1"
 
@@ -48,3 +49,34 @@ def register_all() -> None:
     for entry in ENVIRONMENTS:
         if entry.id not in gymnasium.registry:
             gymnasium.register(id=entry.id, entry_point=entry.entry_point, kwargs=dict(entry.kwargs))
+
+
+def registered_id(env: str) -> str:
+    """Return the id under which Gymnasium knows an environment, importing what registers it.
+
+    Args:
+        env: an id; "module:Namespace/Name-v0" for one that a module registers when it is imported; or "module:Class" for a class that is registered
+            nowhere, which then is registered as "Local/Class-v0".
+
+    Returns:
+        The id, without a module; an unknown id comes back as it is.
+
+    Raises:
+        ImportError: if the module cannot be imported.
+        ValueError: if the module has no such class, or another class stands under that id.
+    """
+    module, colon, name = env.rpartition(":")
+    if not colon:
+        return env
+    loaded = importlib.import_module(module)
+    if name in gymnasium.registry or "/" in name or not name.isidentifier():
+        return name
+    if not isinstance(getattr(loaded, name, None), type):
+        raise ValueError(f"the module {module!r} has no class {name!r}")
+    local = f"Local/{name}-v0"
+    known = gymnasium.registry.get(local)
+    if known is None:
+        gymnasium.register(id=local, entry_point=env)
+    elif known.entry_point != env:
+        raise ValueError(f"{local!r} already stands for {known.entry_point!r}; register {env!r} under an id of its own")
+    return local

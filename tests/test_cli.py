@@ -105,7 +105,7 @@ def test_the_module_runs_as_a_command() -> None:
         (["serve-search", "nowhere.jsonl"], "nowhere.jsonl"),
         (["serve-search", "nowhere.jsonl", "--port", "99999"], "99999 is no port"),
         (["serve-search", "nowhere.jsonl", "--port", "x"], "whole number"),
-        (["play", ":AgentR1/Tool-v0"], "no module ''"),
+        (["play", ":AgentR1/Tool-v0"], "could not be found"),
         (["play", "AgentR1/Tool-v0", "--env-arg", "max_observation_tokens=99999999999999"], "Unable to allocate"),
         (["rollout", HOTPOT, "--model", "expert", "--out", "x.jsonl", "--env-arg", "reward=5"], "reward must be"),
         (["rollout", HOTPOT, "--model", "expert", "--out", "x.jsonl", "--env-arg", "corpus=5"], "corpus must be"),

@@ -113,7 +113,8 @@ def find_env(env_id: str) -> str:
     """Check that an environment of this id is registered.
 
     Args:
-        env_id: "Namespace/Name-v0", or "module:Namespace/Name-v0" for one that a module of yours registers.
+        env_id: "Namespace/Name-v0"; "module:Namespace/Name-v0" for one that a module of yours registers; "module:Class" for a class of yours. Modules
+            of the current folder are found.
 
     Returns:
         The id.
@@ -124,15 +125,14 @@ def find_env(env_id: str) -> str:
     import gymnasium
 
     import agent_gym  # noqa: F401  # registers the ids
+    from agent_gym.registration import registered_id
 
-    module, colon, name = env_id.rpartition(":")
-    if colon:
-        import importlib
-
-        try:
-            importlib.import_module(module)
-        except (ImportError, ValueError) as error:  # "" is no module's name
-            raise UsageError(f"no module {module!r} could be imported for {env_id!r}: {error}") from error
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        name = registered_id(env_id)
+    except (ImportError, ValueError) as error:  # "" is no module's name
+        raise UsageError(f"{env_id!r} could not be found: {error}") from error
     if name not in gymnasium.registry:
         from agent_gym.registration import ENVIRONMENTS
 

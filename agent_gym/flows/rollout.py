@@ -356,7 +356,10 @@ def _run_sync(make: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result:
 
     try:
         asyncio.get_running_loop()
+        running = True
     except RuntimeError:
+        running = False
+    if not running:
         asyncio.run(main())
         return outcome[0]
     thread = threading.Thread(target=target, name="agent-gym-rollout")

@@ -18,6 +18,7 @@ import gymnasium
 from agent_gym._names import keyword_names
 from agent_gym.data.samples import drop_none
 from agent_gym.flows.base import row_members, row_seed
+from agent_gym.registration import registered_id
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -91,6 +92,7 @@ def takes_split(env: Any, env_id: str) -> bool:
     """
     from agent_gym.wrappers import TokenizeText
 
+    env_id = registered_id(env_id)
     if env_id not in gymnasium.registry:
         return isinstance(getattr(env.unwrapped, "split", None), str) and not isinstance(env.unwrapped, TokenizeText)
     creator: Any = gymnasium.spec(env_id).entry_point
@@ -206,6 +208,7 @@ class EnvironmentMaker:
     def _make(self, env_id: str, env_kwargs: dict[str, Any]) -> Any:
         from agent_gym.core import AgentEnv
 
+        env_id = registered_id(env_id)
         creator: Any = gymnasium.spec(env_id).entry_point
         if isinstance(creator, str):
             creator = gymnasium.envs.registration.load_env_creator(creator)

@@ -30,3 +30,24 @@ def test_a_limit_of_steps_would_be_seen() -> None:
         assert len(time_limits("Limited-v0")) == 2
     finally:
         del gymnasium.registry["Limited-v0"]
+
+
+def test_a_class_of_a_module_is_registered_when_it_is_named(tmp_path, monkeypatch):
+    from agent_gym.registration import registered_id
+
+    (tmp_path / "my_rooms.py").write_text(
+        "from agent_gym.core import AgentEnv, Observation, Outcome\n"
+        "class Room(AgentEnv):\n"
+        "    def _begin(self, options):\n        return Observation(text='Say hello.')\n"
+        "    def _respond(self, action):\n        return Outcome(Observation(text='Good.'), 1.0, True, {'is_success': True})\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert registered_id("my_rooms:Room") == "Local/Room-v0" == registered_id("my_rooms:Room")
+    env = gymnasium.make("Local/Room-v0")
+    env.reset(seed=0)
+    assert env.step(env.unwrapped.encode_action("hello"))[1:3] == (1.0, True)
+    assert registered_id("agent_gym:AgentR1/Tool-v0") == "AgentR1/Tool-v0" == registered_id("AgentR1/Tool-v0")
+    with pytest.raises(ValueError, match="no class"):
+        registered_id("my_rooms:Hall")
+    with pytest.raises(ImportError):
+        registered_id("no_such_module_anywhere:Room")

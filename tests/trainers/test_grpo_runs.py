@@ -256,6 +256,7 @@ def test_a_checkpoint_opens_with_from_pretrained_and_brings_its_tokenizer(tmp_pa
     trainer = make_trainer(tmp_path, play, max_steps=1, save_strategy="steps", save_steps=1)
     trainer.train()
     folder = tmp_path / "checkpoint-1"
+    assert not list(tmp_path.rglob("README.md"))  # a model card of another method
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert tokenizer_fingerprint(tokenizer) == trainer.make_env.fingerprint

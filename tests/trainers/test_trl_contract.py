@@ -20,6 +20,7 @@ REPLACED = {
     "_generate_and_score_completions": ["self", "inputs"],
     "_prepare_inputs": ["self", "generation_batch"],
     "compute_loss": ["self", "model", "inputs", "return_outputs", "num_items_in_batch"],
+    "create_model_card": ["self", "model_name", "dataset_name", "tags"],
 }
 RELIED_ON = {
     "_compute_loss": ["self", "model", "inputs"],
