@@ -170,6 +170,13 @@ class _Run:
         self.began = time.monotonic()
 
     def finish(self, resume: bool, interrupt: Interrupt | None) -> RunFolder | None:
+        """Do what is not done yet, and keep the time that it took, for a run that goes on."""
+        try:
+            return self.go_on(resume, interrupt)
+        finally:
+            self.run.log("time", 0, {"seconds": time.monotonic() - self.began})
+
+    def go_on(self, resume: bool, interrupt: Interrupt | None) -> RunFolder | None:
         """Do what is not done yet."""
         before = self.measured("before")
         if before is None:
@@ -186,7 +193,7 @@ class _Run:
             seed=self.seed,
             updates=self.config.updates,
             imitation_ceiling=self.config.imitation_ceiling,
-            seconds=round(time.monotonic() - self.began, 1),
+            seconds=round(time.monotonic() - self.began + sum(record["seconds"] for record in self.run.metrics("time")), 1),
             env_id=WARM_START_ENV,
         )
         return self.run
