@@ -156,7 +156,7 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
         ValueError: for an unusable tokenizer, split, context, size or render mode.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi"]}  # noqa: RUF012  # Gymnasium declares it so
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012  # Gymnasium declares it so
     splits: ClassVar[tuple[str, ...]] = ("train", "validation", "test")
     reward_part_names: ClassVar[tuple[str, ...]] = ("task",)
     """Keys of `info["reward_parts"]`. An outcome that names no parts puts its reward on the first."""

@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
         if out.suffix == ".html":
             from agent_gym.report import write_viewer
 
-            write_viewer(episodes, out, player.tokenizer, title=f"{env_id}: {len(episodes)} episodes of {player.name}")
+            write_viewer(out, episodes, player.tokenizer, title=f"{env_id}: {len(episodes)} episodes of {player.name}")
         else:
             from agent_gym.trajectory_io import save_trajectories
 

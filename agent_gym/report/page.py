@@ -421,13 +421,13 @@ def write_report(run_dir: str | Path | RunFolder, tokenizer: Any = None) -> Path
 
 
 def write_viewer(
-    trajectories: Sequence[Trajectory], path: str | Path, tokenizer: Any = None, *, title: str = "Episodes", limit: int = 50
+    path: str | Path, trajectories: Sequence[Trajectory], tokenizer: Any = None, *, title: str = "Episodes", limit: int = 50
 ) -> Path:
     """Write a page that shows episodes token by token.
 
     Args:
-        trajectories: the episodes.
         path: of the file.
+        trajectories: the episodes.
         tokenizer: whose ids these are; None shows ids, or the project's own tokenizer where the fingerprint says so.
         title: of the page.
         limit: at most so many are shown; the page says how many there are.

@@ -178,6 +178,8 @@ class _Run:
 
     def go_on(self, resume: bool, interrupt: Interrupt | None) -> RunFolder | None:
         """Do what is not done yet."""
+        if self.run.summary is not None:
+            return self.run
         before = self.measured("before")
         if before is None:
             self.imitate()

@@ -585,7 +585,9 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
             f"{what}{skipped}. {self._no_signal_batches} such batch(es) in a row; training stops at {limit or 'no number'}", stacklevel=2
         )
 
-    def create_model_card(self, model_name: str | None = None, dataset_name: str | None = None, tags: Any = None) -> None:
+    def create_model_card(  # type: ignore[override]  # TRL's signature differs from transformers'
+        self, model_name: str | None = None, dataset_name: str | None = None, tags: str | list[str] | None = None
+    ) -> None:
         """Write no model card: TRL's would describe another method, and knows nothing of the environment. The run folder holds what was done."""
 
     def _log_completions(self, advantages: Advantages) -> None:

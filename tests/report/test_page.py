@@ -124,7 +124,7 @@ def test_ids_of_an_unknown_tokenizer_are_shown_as_numbers(tmp_path: Path) -> Non
 
 def test_the_viewer_says_how_many_there_are(tmp_path: Path) -> None:
     episodes = played(None) * 2
-    page = write_viewer(episodes, tmp_path / "v.html", title="<b>x</b>", limit=3).read_text(encoding="utf-8")
+    page = write_viewer(tmp_path / "v.html", episodes, title="<b>x</b>", limit=3).read_text(encoding="utf-8")
     assert page.count("<article") == 3 and "4 episodes, 4 solved; the first 3 are shown" in page and "<b>" not in page
 
 
