@@ -38,7 +38,7 @@ ENVIRONMENTS: tuple[Entry, ...] = (
     ),
     Entry(
         f"{NAMESPACE}/Tool-v0",
-        "agent_gym.envs.tool:ToolTaskEnv",
+        "agent_gym.envs.tool_tasks:ToolTaskEnv",
         "tool calling: sums and unit conversions with a calculator and a converter, or your own tasks and tools",
     ),
 )

@@ -140,6 +140,17 @@ def _go_on(folder: Path) -> str:
     return f"go on with: agent-gym train --output-dir {folder} --resume"
 
 
+@contextlib.contextmanager
+def _telling_how_to_go_on(folder: Path) -> Iterator[None]:
+    """A run that stops or fails in a foreseen way says where it stands."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(f"stopped; {_go_on(folder)}") from None
+    except tuple(_expected_failures()) as error:
+        raise Failed(f"{error}\nThe run folder {folder} is whole; {_go_on(folder)}") from error
+
+
 def _expected_failures() -> list[type[Exception]]:
     """The ends of a run that are nobody's bug: nothing to learn from, a world that breaks, a full disk, a warm start that does not take."""
     from agent_gym.flows import TooManyFaults
@@ -173,21 +184,16 @@ def _embedded_run(args: argparse.Namespace, earlier: Path | None) -> int:
     folder = earlier or _free_folder(args, "hotpotqa", "embedded", "smoke" if args.smoke else "", f"seed{seed}")
     with TrainDisplay() as display:
         display.say(f"run folder: {folder}", "dim")
-        try:
-            with user_mistakes():
-                done = run_embedded(
-                    config,
-                    output_dir=folder,
-                    seed=seed,
-                    smoke=args.smoke,
-                    progress=display,
-                    resume=earlier is not None,
-                    interrupt=lambda request_stop: _gentle_interrupt(request_stop, lambda text: display.say(text, "yellow")),
-                )
-        except KeyboardInterrupt:
-            raise Interrupted(f"stopped; {_go_on(folder)}") from None
-        except tuple(_expected_failures()) as error:
-            raise Failed(f"{error}\nThe run folder {folder} is whole; {_go_on(folder)}") from error
+        with _telling_how_to_go_on(folder), user_mistakes():
+            done = run_embedded(
+                config,
+                output_dir=folder,
+                seed=seed,
+                smoke=args.smoke,
+                progress=display,
+                resume=earlier is not None,
+                interrupt=lambda request_stop: _gentle_interrupt(request_stop, lambda text: display.say(text, "yellow")),
+            )
     if done is None:
         raise Interrupted(f"stopped and saved; {_go_on(folder)}")
     _finish(done)
@@ -273,14 +279,10 @@ def _recipe_run(args: argparse.Namespace, recipe: Recipe, earlier: Path | None) 
     )
     with TrainDisplay() as display:
         display.say(f"run folder: {folder}", "dim")
-        try:
+        with _telling_how_to_go_on(folder):
             run_folder = train_recipe(
                 dataclasses.replace(recipe, model=path), folder, display, resume=earlier is not None, interrupt=_gentle_interrupt
             )
-        except KeyboardInterrupt:
-            raise Interrupted(f"stopped; {_go_on(folder)}") from None
-        except tuple(_expected_failures()) as error:
-            raise Failed(f"{error}\nThe run folder {folder} is whole; {_go_on(folder)}") from error
     if run_folder is None:
         raise Interrupted(f"stopped and saved; {_go_on(folder)}")
     _finish(run_folder)

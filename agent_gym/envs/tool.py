@@ -1,4 +1,4 @@
-"""`ToolEnv`: tasks that are solved by calling tools, and `AgentR1/Tool-v0`.
+"""`ToolEnv`: tasks that are solved by calling tools.
 
 A reply is read for tool calls, they are checked and run at once, and each is answered by one message of role tool. The episode ends by an
 answer (`<answer>...</answer>` outside reasoning, in one piece, in that reply alone), by a tool that says so, or by a reply that holds no call and no
@@ -28,11 +28,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from gymnasium.error import ResetNeeded
 
 from agent_gym.chat import Message, load_tokenizer
 from agent_gym.context import Append
 from agent_gym.core import Action, AgentEnv, Observation, Outcome
+from agent_gym.envs.answers import accepted_of, answers_match
 from agent_gym.tools.base import BaseTool, ToolContext
 from agent_gym.tools.execution import CallResult, ToolSet, arun_calls, run_calls
 from agent_gym.tools.formats import TemplateFormat, ToolCallFormat
@@ -42,7 +42,7 @@ from agent_gym.trajectory import StopReason
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["Score", "ToolEnv", "ToolTaskEnv", "answers_match", "read_number"]
+__all__ = ["Score", "ToolEnv", "whole_number"]
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _MODEL_ERRORS = frozenset(("invalid_json", "unknown_tool", "invalid_arguments", "limit"))  # the model's mistakes; the rest is the tool's
@@ -201,7 +201,7 @@ class ToolEnv(AgentEnv):
         """Refuse rows whose answers are none, where it is we who compare them: before an episode is played, not behind it."""
         if self._reward is None and type(self)._score is ToolEnv._score:
             for index, row in enumerate(rows):
-                _accepted(row, f"{where}[{index}]" if where == "tasks" else where)
+                accepted_of(row, f"{where}[{index}]" if where == "tasks" else where)
 
     def _drawn(self, n: int) -> int:
         """Draw an index below `n` from the seed and the split, so that one seed names different rows in different splits."""
@@ -261,7 +261,7 @@ class ToolEnv(AgentEnv):
         if self._reward is not None:
             value = self._reward(answer, self.task)
             return value if isinstance(value, Score) else Score(float(value), is_success=float(value) >= 1.0)
-        right = answer is not None and any(answers_match(answer, one) for one in _accepted(self.task))
+        right = answer is not None and any(answers_match(answer, one) for one in accepted_of(self.task))
         return Score(float(right), is_success=right)
 
     # ------------------------------------------------------------------------------------------------ the episode
@@ -477,149 +477,3 @@ def _rows_of_split(tasks: Any, split: str) -> Sequence[Mapping[str, Any]]:
         if not isinstance(row, Mapping) or not ({"question", "prompt"} & set(row)):
             raise ValueError(f"tasks[{index}] must be a mapping with 'question' or 'prompt', not {row!r:.200}")
     return rows
-
-
-def _accepted(task: Mapping[str, Any], where: str = "row") -> list[str]:
-    """The accepted answers of a row as texts."""
-    from agent_gym.data.samples import accepted_answers
-
-    if "answer" in task:
-        return accepted_answers(task["answer"], where=where, name="answer")
-    model = task.get("reward_model")
-    return accepted_answers(model.get("ground_truth") if isinstance(model, Mapping) else None, where=where)
-
-
-def read_number(text: str) -> Any:
-    """Read a number as people write it: with thousands separators, a currency or per cent sign, or a full stop behind it.
-
-    Args:
-        text: an answer.
-
-    Returns:
-        A finite `decimal.Decimal`; None where the text is no number.
-    """
-    from decimal import Decimal, InvalidOperation
-
-    cleaned = text.strip().replace(",", "").replace("$", "").replace("%", "").replace("−", "-").removesuffix(".").strip()
-    if not cleaned or len(cleaned) > 100 or not cleaned.isascii() or "_" in cleaned:
-        return None
-    try:
-        value = Decimal(cleaned)
-    except InvalidOperation:
-        return None
-    return value if value.is_finite() else None
-
-
-def answers_match(answer: str, accepted: str) -> bool:
-    """Whether an answer equals an accepted one: as numbers where the accepted one is a number, else as text.
-
-    Args:
-        answer: of the model.
-        accepted: of the task.
-
-    Returns:
-        True if they are equal. An empty answer equals nothing.
-    """
-    wanted = read_number(accepted)
-    if wanted is not None:
-        given = read_number(answer)
-        return given is not None and given == wanted
-    shown = " ".join(answer.casefold().split())
-    return bool(shown) and shown == " ".join(accepted.casefold().split())
-
-
-class ToolTaskEnv(ToolEnv):
-    """`AgentR1/Tool-v0`: sums and conversions with a calculator and a unit converter, or your own tasks and tools.
-
-    Without arguments the tasks are generated without end, as a function of split and seed; no task stands in two splits. The answer is
-    compared as a decimal number: reward 1 or 0.
-
-    Args:
-        dataset: "embedded" (generated), or the path of a JSON, JSONL or Parquet file with rows of `question` and `answer`, or of the
-            Agent-R1 sample schema.
-        data_dir: where a relative path of `dataset` begins.
-        tools: as in `ToolEnv`; None for calculator and unit converter.
-        tasks: as in `ToolEnv`, instead of a dataset.
-        **kwargs: as in `ToolEnv`.
-
-    Raises:
-        ValueError: for a dataset that cannot be used.
-    """
-
-    system_prompt: ClassVar[str] = (
-        "Answer the question with the help of the tools. When you know the answer, write the number alone between <answer> and </answer>."
-    )
-
-    def __init__(
-        self,
-        *,
-        dataset: str | Path = "embedded",
-        data_dir: str | Path | None = None,
-        tools: Sequence[BaseTool | str] | None = None,
-        tasks: Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        if tasks is None and str(dataset) != "embedded":
-            tasks = _read_tasks(dataset, data_dir)
-        self._generated = tasks is None
-        super().__init__(tools=("calculator", "unit_converter") if tools is None else tools, tasks=tasks, **kwargs)
-        self._done = 0
-
-    def _task(self, options: dict[str, Any]) -> Mapping[str, Any]:
-        """Generate the task, or choose it from the given ones; see `ToolEnv._task`."""
-        self._done = 0
-        if not self._generated or "task" in options:
-            return super()._task(options)
-        from agent_gym.envs.tool_tasks import make_task
-
-        number = whole_number("options['index']", options["index"]) if "index" in options else int(self.np_random.integers(2**53))
-        if number < 0:
-            raise ValueError(f"options['index'] is {number}; tasks are counted from 0")
-        task = make_task(self.split, number)
-        self.task_id = str(task["id"])
-        return task
-
-    def _after_calls(self, results: Sequence[CallResult]) -> Score:
-        """Follow the plan of the task as far as the calls have; see `ToolEnv._after_calls`."""
-        plan = self.task.get("plan") or ()
-        for one in results:
-            if (
-                self._done < len(plan)
-                and one.error is None
-                and one.name == plan[self._done]["name"]
-                and one.text == plan[self._done]["result"]
-            ):
-                self._done += 1
-        return _NO_SCORE
-
-    def expert(self) -> Callable[[], str] | None:
-        """Return the expert of a generated task (or of a row with a `plan` of calls): the next call of the plan, then the answer.
-
-        Returns:
-            The function; None for rows without a plan.
-        """
-        return self._next_right_action if self._generated or self.task.get("plan") is not None else None
-
-    def _next_right_action(self) -> str:
-        if self.task is _NOTHING:
-            raise ResetNeeded("no task has begun; call reset() before you ask the expert")
-        plan = self.task.get("plan") or ()
-        if self._done < len(plan):
-            step = plan[self._done]
-            try:
-                return self.tool_format.render_call(step["name"], step["arguments"])
-            except ValueError:  # a format that cannot write this call
-                pass
-        return f"<answer>{_accepted(self.task)[0]}</answer>"
-
-
-def _read_tasks(dataset: str | Path, data_dir: str | Path | None) -> list[Mapping[str, Any]]:
-    from agent_gym.data.samples import read_rows
-
-    path = Path(data_dir or "") / Path(dataset)
-    if not path.is_file():
-        raise ValueError(
-            f"dataset must be 'embedded' or the path of a file with rows of question and answer, and {str(path)!r} is no file; "
-            "this environment has no official data set"
-        )
-    return [row for _where, row in read_rows(path)]

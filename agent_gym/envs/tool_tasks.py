@@ -1,4 +1,4 @@
-"""Generated tasks of `AgentR1/Tool-v0`: arithmetic, unit conversions, and both one after the other.
+"""`AgentR1/Tool-v0`, and its generated tasks: arithmetic, unit conversions, and both one after the other.
 
 A task is a function of (split, number) and of nothing else. Which split a question belongs to is decided by a hash of its text, so that the
 splits are disjoint by construction, however many tasks are drawn. Every answer is a finite decimal, so that there is one right number.
@@ -7,16 +7,23 @@ splits are disjoint by construction, however many tasks are drawn. Every answer 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
+from gymnasium.error import ResetNeeded
 
+from agent_gym.data.samples import read_rows
+from agent_gym.envs.answers import accepted_of
+from agent_gym.envs.tool import Score, ToolEnv, whole_number
+from agent_gym.tools.base import BaseTool
 from agent_gym.tools.calculator import evaluate, format_number
+from agent_gym.tools.execution import CallResult
 from agent_gym.tools.units import UNITS, convert, find_unit
 
-__all__ = ["SPLITS", "make_task", "split_of"]
+__all__ = ["SPLITS", "ToolTaskEnv", "make_task", "split_of"]
 
 SPLITS: Mapping[str, range] = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}
 """Which tenths of all questions a split has."""
@@ -159,3 +166,96 @@ def _parcels(rng: np.random.Generator) -> tuple[str, Plan]:
 
 
 _MAKERS: tuple[Callable[[np.random.Generator], tuple[str, Plan]], ...] = (_sum, _boxes, _conversion, _pieces, _trip, _parcels)
+
+
+class ToolTaskEnv(ToolEnv):
+    """`AgentR1/Tool-v0`: sums and conversions with a calculator and a unit converter, or your own tasks and tools.
+
+    Without arguments the tasks are generated without end, as a function of split and seed; no task stands in two splits. The answer is
+    compared as a decimal number: reward 1 or 0.
+
+    Args:
+        dataset: "embedded" (generated), or the path of a JSON, JSONL or Parquet file with rows of `question` and `answer`, or of the
+            Agent-R1 sample schema.
+        data_dir: where a relative path of `dataset` begins.
+        tools: as in `ToolEnv`; None for calculator and unit converter.
+        tasks: as in `ToolEnv`, instead of a dataset.
+        **kwargs: as in `ToolEnv`.
+
+    Raises:
+        ValueError: for a dataset that cannot be used.
+    """
+
+    system_prompt: ClassVar[str] = (
+        "Answer the question with the help of the tools. When you know the answer, write the number alone between <answer> and </answer>."
+    )
+
+    def __init__(
+        self,
+        *,
+        dataset: str | Path = "embedded",
+        data_dir: str | Path | None = None,
+        tools: Sequence[BaseTool | str] | None = None,
+        tasks: Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if tasks is None and str(dataset) != "embedded":
+            tasks = _read_tasks(dataset, data_dir)
+        self._generated = tasks is None
+        super().__init__(tools=("calculator", "unit_converter") if tools is None else tools, tasks=tasks, **kwargs)
+        self._done = 0
+
+    def _task(self, options: dict[str, Any]) -> Mapping[str, Any]:
+        """Generate the task, or choose it from the given ones; see `ToolEnv._task`."""
+        self._done = 0
+        if not self._generated or "task" in options:
+            return super()._task(options)
+        number = whole_number("options['index']", options["index"]) if "index" in options else int(self.np_random.integers(2**53))
+        if number < 0:
+            raise ValueError(f"options['index'] is {number}; tasks are counted from 0")
+        task = make_task(self.split, number)
+        self.task_id = str(task["id"])
+        return task
+
+    def _after_calls(self, results: Sequence[CallResult]) -> Score:
+        """Follow the plan of the task as far as the calls have; see `ToolEnv._after_calls`."""
+        plan = self.task.get("plan") or ()
+        for one in results:
+            if (
+                self._done < len(plan)
+                and one.error is None
+                and one.name == plan[self._done]["name"]
+                and one.text == plan[self._done]["result"]
+            ):
+                self._done += 1
+        return Score()
+
+    def expert(self) -> Callable[[], str] | None:
+        """Return the expert of a generated task (or of a row with a `plan` of calls): the next call of the plan, then the answer.
+
+        Returns:
+            The function; None for rows without a plan.
+        """
+        return self._next_right_action if self._generated or self.task.get("plan") is not None else None
+
+    def _next_right_action(self) -> str:
+        if not self.task:
+            raise ResetNeeded("no task has begun; call reset() before you ask the expert")
+        plan = self.task.get("plan") or ()
+        if self._done < len(plan):
+            step = plan[self._done]
+            try:
+                return self.tool_format.render_call(step["name"], step["arguments"])
+            except ValueError:  # a format that cannot write this call
+                pass
+        return f"<answer>{accepted_of(self.task)[0]}</answer>"
+
+
+def _read_tasks(dataset: str | Path, data_dir: str | Path | None) -> list[Mapping[str, Any]]:
+    path = Path(data_dir or "") / Path(dataset)
+    if not path.is_file():
+        raise ValueError(
+            f"dataset must be 'embedded' or the path of a file with rows of question and answer, and {str(path)!r} is no file; "
+            "this environment has no official data set"
+        )
+    return [row for _where, row in read_rows(path)]

@@ -15,7 +15,9 @@ from gymnasium.error import ResetNeeded
 
 from agent_gym.chat import load_tokenizer
 from agent_gym.core import EnvFault
-from agent_gym.envs.tool import Score, ToolEnv, ToolTaskEnv, answers_match, read_number
+from agent_gym.envs.answers import answers_match, read_number
+from agent_gym.envs.tool import Score, ToolEnv
+from agent_gym.envs.tool_tasks import ToolTaskEnv
 from agent_gym.tools import BaseTool, CallResult, ToolContext, ToolResult, extract_answer, tool
 from agent_gym.trajectory import StopReason
 

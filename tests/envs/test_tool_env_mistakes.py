@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from test_tool_env import TASKS, act, both_ways, call, make
 
-from agent_gym.envs.tool import ToolEnv, ToolTaskEnv
+from agent_gym.envs.tool import ToolEnv
+from agent_gym.envs.tool_tasks import ToolTaskEnv
 from agent_gym.tools import BaseTool, ToolContext, ToolResult
 from agent_gym.trajectory import StopReason
 

@@ -86,7 +86,7 @@ def default_model() -> Any:
 def run_faults(folder: Path, rank: int) -> dict[str, Any]:
     """A world that is broken on the second rank alone: the first waits for nobody, and both stop together."""
     from agent_gym.core import EnvFault
-    from agent_gym.envs.tool import ToolTaskEnv
+    from agent_gym.envs.tool_tasks import ToolTaskEnv
     from agent_gym.flows import TooManyFaults
     from agent_gym.trainers.grpo import AgentGRPOTrainer
 
