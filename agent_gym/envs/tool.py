@@ -20,8 +20,7 @@ For more, subclass `ToolEnv` and override what differs; the hooks, in the order 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -33,10 +32,11 @@ from agent_gym.chat import Message, load_tokenizer
 from agent_gym.context import Append
 from agent_gym.core import Action, AgentEnv, Observation, Outcome
 from agent_gym.envs.answers import accepted_of, answers_match
+from agent_gym.envs.tool_prompt import ToolPrompt, generation_prefix
 from agent_gym.tools.base import BaseTool, ToolContext
 from agent_gym.tools.execution import CallResult, ToolSet, arun_calls, run_calls
-from agent_gym.tools.formats import TemplateFormat, ToolCallFormat
-from agent_gym.tools.parsing import ParsedAction, detect_format, get_format
+from agent_gym.tools.formats import ToolCallFormat
+from agent_gym.tools.parsing import ParsedAction, get_format
 from agent_gym.trajectory import StopReason
 
 if TYPE_CHECKING:
@@ -138,22 +138,10 @@ class ToolEnv(AgentEnv):
         self.tool_format = get_format(tool_format, opened)
         self.max_parallel_calls = int(max_parallel_calls)
         self._schemas = self.tool_set.schemas
-        taught = self._template_teaches(opened, kwargs.get("template_kwargs") or {})
-        super().__init__(
-            tokenizer=opened,
-            markers=(*self.tool_format.markers, *markers),
-            tools=self._schemas if taught else None,
-            **kwargs,
-        )
-        own = self.system_prompt if system_prompt is None else system_prompt
-        if not taught and self._schemas:
-            # The instruction is our own text, in which markers stand for what they are; the schemas that it quotes are not.
-            quoted = _without_literals(
-                self._schemas, (*self.tool_format.markers, *markers, *map(str, opened.added_tokens_decoder.values()))
-            )
-            own = f"{own}\n\n{self.tool_format.instructions(quoted)}".strip()
-        self._system_text = own
-        self._prefix = self._generation_prefix()
+        prompt = ToolPrompt(opened, self.tool_format, self._schemas, markers=markers, template_kwargs=kwargs.get("template_kwargs"))
+        super().__init__(tokenizer=opened, markers=(*self.tool_format.markers, *markers), tools=prompt.tools, **kwargs)
+        self._system_text = prompt.system_text(self.system_prompt if system_prompt is None else system_prompt)
+        self._prefix = generation_prefix(self.chat)
         self._reward = reward
         self._rows = _rows_of_split(tasks, self.split)
         self._require_answers(self._rows, "tasks")
@@ -403,26 +391,6 @@ class ToolEnv(AgentEnv):
         """The system message: our own text, in which the format's markers may stand for what they are."""
         return {"role": "system", "content": self._system_text, "trusted": True}
 
-    def _template_teaches(self, tokenizer: PreTrainedTokenizerBase, template_kwargs: Mapping[str, Any]) -> bool:
-        """Whether the chat template itself tells the model of the tools and belongs to this format."""
-        template = tokenizer.chat_template or ""
-        text = "\n".join(template.values()) if isinstance(template, dict) else template
-        if not isinstance(self.tool_format, TemplateFormat) and detect_format(text) != self.tool_format.name:
-            return False
-        try:
-            shown = tokenizer.apply_chat_template(
-                [{"role": "user", "content": "?"}], tools=list(self._schemas), tokenize=False, **template_kwargs
-            )
-        except Exception:  # noqa: BLE001  # a template refuses in its own words; then the tools are described by our own text
-            return False
-        return all(name in str(shown) for name in self.tool_set)
-
-    def _generation_prefix(self) -> str:
-        """What the template writes at the beginning of the assistant's turn, which may open reasoning."""
-        probe = "agentgymprefixprobe"
-        text = self.chat.decode(self.chat.render([{"role": "user", "content": probe}]))
-        return text.rpartition(probe)[2]
-
     @property
     def num_tasks(self) -> int | None:
         """The number of tasks given for this split; None where there are none."""
@@ -446,23 +414,6 @@ def whole_number(name: str, value: Any, least: int | None = None) -> int:
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or (least is not None and value < least):
         raise ValueError(f"{name} must be a whole number{'' if least is None else f' of at least {least}'}, not {value!r}")
     return int(value)
-
-
-def _without_literals(value: Any, literals: Iterable[str]) -> Any:
-    """A copy of nested data in whose texts, keys included, none of the literals stands: `<` becomes `&lt;`, as `Chat` shows markers."""
-    names = sorted({one for one in literals if one.strip()}, key=len, reverse=True)
-    pattern = re.compile("|".join(map(re.escape, names)) or "(?!)")
-
-    def without(part: Any) -> Any:
-        if isinstance(part, str):
-            if pattern.search(part):
-                part = part.replace("<", "&lt;")
-            return pattern.sub(lambda match: f"{match.group()[0]} {match.group()[1:]}", part)  # those that begin otherwise
-        if isinstance(part, Mapping):
-            return {without(key): without(item) for key, item in part.items()}
-        return [without(item) for item in part] if isinstance(part, (list, tuple)) else part
-
-    return without(value)
 
 
 def _rows_of_split(tasks: Any, split: str) -> Sequence[Mapping[str, Any]]:
