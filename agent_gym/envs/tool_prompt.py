@@ -69,7 +69,7 @@ class ToolPrompt:
             return False
         try:
             shown = tokenizer.apply_chat_template(
-                [{"role": "user", "content": "?"}], tools=self._schemas, tokenize=False, **template_kwargs
+                [{"role": "user", "content": "?"}], tools=list(self._schemas), tokenize=False, **template_kwargs
             )
         except Exception:  # noqa: BLE001  # a template refuses in its own words; then the tools are described by our own text
             return False
