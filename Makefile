@@ -7,6 +7,10 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 PYTEST_ARGS ?= -n 2 --dist loadfile
 SEED ?= 0
 
+# The tests take every optional part that this machine can install: TextWorld compiles an interpreter (C), ALFWorld's planner needs CMake and C++.
+comma := ,
+TEST_EXTRAS ?= train,search,browser,test$(if $(shell command -v cc),$(comma)textworld)$(if $(and $(shell command -v cmake),$(shell command -v c++)),$(comma)alfworld)
+
 .PHONY: train test lint bench bench-learning test-real-model clean
 
 train: $(VENV)/.train
@@ -39,7 +43,7 @@ $(VENV)/.train: $(VENV)/bin/python pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.test: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(INSTALL) ".[train,search,browser,test]"
+	$(INSTALL) ".[$(TEST_EXTRAS)]"
 	touch $@ $(VENV)/.train
 
 clean:
