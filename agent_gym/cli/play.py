@@ -6,6 +6,7 @@ Each line is a reply; a backslash at its end continues it. The terminal shows wh
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 HELP = """\
-Type a reply and press Enter; a backslash at the end of a line continues it.
+Type a reply and press Enter; a backslash at the end of a line continues it. Worlds of commands take the bare command.
   :call NAME {"key": "value"}   write a tool call in the environment's own format
   :answer TEXT                  the same as <answer>TEXT</answer>
   :expert                       show what the expert would do now
@@ -65,6 +66,7 @@ class _Game:
     def __init__(self, env: Any, args: argparse.Namespace, screen: Console) -> None:
         self.env, self.inner, self.screen = env, env.unwrapped, screen
         self.seed, self.raw = args.seed, args.raw
+        self.takes_commands = hasattr(self.inner, "write_command")
         self.running = False
         self.total = 0.0
         self.asks = sys.stdin.isatty()
@@ -106,7 +108,15 @@ class _Game:
         elif not self.running:
             self._say("The episode is over; :new begins another, :quit ends.", "yellow")
         else:
-            self._step(text)
+            self._step(self._written(text))
+
+    def _written(self, text: str) -> str:
+        """A person's line as a reply: a bare command gets what the action format puts around it."""
+        if not self.takes_commands or self.inner.read_command(text) is not None:
+            return text
+        with contextlib.suppress(ValueError):
+            return str(self.inner.write_command(text.strip()))
+        return text
 
     def _say(self, text: str, style: str = "") -> None:
         """Print text from anywhere; nothing in it can steer the terminal."""
@@ -134,12 +144,14 @@ class _Game:
             self._say(str(error), "yellow")
             return
         self.total += float(reward)
-        if self.raw or info["context_rewritten"]:
+        if self.raw or (info["context_rewritten"] and not self.takes_commands):
             self._say(self.inner.decode(observation, info).strip("\n"))
         elif info["feedback"]:
             self._say(info["feedback"], "cyan")
         if not info["action_valid"]:
             self._say("(the environment could not use this reply)", "yellow")
+        if self.takes_commands and self.inner.show_admissible and info["admissible_commands"]:
+            self._say("  |  ".join(info["admissible_commands"]), "dim")
         if terminated or truncated:
             self.running = False
             self._rule(

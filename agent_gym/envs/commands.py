@@ -180,13 +180,14 @@ class CommandEnv(AgentEnv):
         self.invalid_penalty = float(invalid_penalty)
         self._rebuilds = context == "rebuild"
         self._tools = ToolSet(self.command_tools if action_format == "tool" else ())
-        self._format: ToolCallFormat | None = None
+        self._schemas = self._tools.schemas
+        self.tool_format: ToolCallFormat | None = None
         own: tuple[str, ...] = ()
         tools = None
         if action_format == "tool":
-            self._format = get_format(tool_format, opened)
-            own = self._format.markers
-            prompt = ToolPrompt(opened, self._format, self._tools.schemas, markers=markers, template_kwargs=kwargs.get("template_kwargs"))
+            self.tool_format = get_format(tool_format, opened)
+            own = self.tool_format.markers
+            prompt = ToolPrompt(opened, self.tool_format, self._schemas, markers=markers, template_kwargs=kwargs.get("template_kwargs"))
             tools = prompt.tools
             text = prompt.system_text(f"{text} Call a tool in each reply, once.")
         elif action_format == "tag":
@@ -301,10 +302,21 @@ class CommandEnv(AgentEnv):
             shown = ({"role": role, "content": self._with_commands(text)},)
         return Outcome(Observation(messages=shown), reward, reply.done, info)
 
+    def read_command(self, text: str) -> str | None:
+        """Return the command that a reply holds.
+
+        Args:
+            text: the reply.
+
+        Returns:
+            The command, or None where there is none.
+        """
+        return self._read(text)[0]
+
     def _read(self, text: str) -> tuple[str | None, str, str]:
         """The command of a reply, or None; what is said of it where there is none; and the role in which it is answered."""
-        if self._format is not None:
-            return self._read_call(self._format, text)
+        if self.tool_format is not None:
+            return self._read_call(self.tool_format, text)
         pieces, _ = split_reasoning(text, inside=opens_reasoning(self._prefix))
         if self.action_format == "line":
             lines = [line.strip() for piece in pieces for line in piece.splitlines() if line.strip()]
@@ -316,7 +328,7 @@ class CommandEnv(AgentEnv):
 
     def _read_call(self, tool_format: ToolCallFormat, text: str) -> tuple[str | None, str, str]:
         """The command that a reply's one tool call means; the rest as `_read`."""
-        parsed = tool_format.parse(text, prefix=self._prefix, tools=self._tools.schemas)
+        parsed = tool_format.parse(text, prefix=self._prefix, tools=self._schemas)
         if len(parsed.calls) != 1:
             many = f"{len(parsed.calls)} tool calls, and one is allowed" if parsed.calls else "no whole tool call"
             return None, f"Error: your reply holds {many}. Nothing was done.", "tool" if parsed.has_marker else "user"
@@ -385,12 +397,12 @@ class CommandEnv(AgentEnv):
         Raises:
             ValueError: where no tool can mean the command.
         """
-        if self._format is None:
+        if self.tool_format is None:
             return f"<action>{command}</action>" if self.action_format == "tag" else command
         for tool in self.command_tools:
             arguments = tool.arguments_of(command)
             if arguments is not None:
-                return self._format.render_call(tool.name, arguments)
+                return self.tool_format.render_call(tool.name, arguments)
         raise ValueError(f"no tool of {type(self).__name__} can mean the command {command!r}")
 
     def expert(self) -> Callable[[], str] | None:
