@@ -31,6 +31,7 @@ from gymnasium.error import InvalidAction, ResetNeeded
 from numpy.typing import NDArray
 
 from agent_gym._encoder import without_surrogates
+from agent_gym._moments import EnvState, put_back, taken_from
 from agent_gym._names import nearest
 from agent_gym.chat import Chat, Message, load_tokenizer
 from agent_gym.compat import let_text_through_array_conversion
@@ -41,7 +42,7 @@ from agent_gym.trajectory import Generation, StopReason
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["Action", "AgentEnv", "EnvFault", "Message", "Observation", "Outcome"]
+__all__ = ["Action", "AgentEnv", "EnvFault", "EnvState", "Message", "Observation", "Outcome"]
 
 IdArray = NDArray[np.int64]
 StepResult = tuple[IdArray, float, bool, bool, dict[str, Any]]
@@ -164,6 +165,10 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
     """Further info keys with their defaults; a value must have its default's type."""
     option_names: ClassVar[tuple[str, ...]] = ("index", "task")
     """Keys that `reset(options=...)` understands."""
+    setting_names: ClassVar[tuple[str, ...]] = ("dataset", "level")
+    """Info keys that say where a task is from; evaluations write their values beside the figures."""
+    breakdown_names: ClassVar[tuple[str, ...]] = ()
+    """Info keys whose values are kinds of task; evaluations give success for each kind."""
 
     def __init__(
         self,
@@ -276,6 +281,14 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
             The function; it is asked anew at each step of the running episode.
         """
         return None
+
+    def _get_state(self) -> Any:
+        """Return the author's part of the episode, for `get_state`: a value that later steps leave alone."""
+        raise NotImplementedError(f"{type(self).__name__} cannot return to an earlier state: it defines no _get_state and _set_state")
+
+    def _set_state(self, state: Any) -> None:
+        """Return to what `_get_state` gave, maybe in another environment that was made with the same keywords."""
+        raise NotImplementedError(f"{type(self).__name__} cannot return to an earlier state: it defines no _get_state and _set_state")
 
     @property
     def num_tasks(self) -> int | None:
@@ -403,6 +416,31 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
     def tokenizer_fingerprint(self) -> str:
         """See `agent_gym.chat.tokenizer_fingerprint`."""
         return self.chat.fingerprint
+
+    def get_state(self) -> EnvState:
+        """Return the present moment of the episode, random generator included; NotImplementedError where the environment knows no way back.
+
+        Returns:
+            A value for `set_state`, here or in another environment made with the same keywords.
+        """
+        return taken_from(self)
+
+    def set_state(self, state: EnvState) -> IdArray:
+        """Return to a moment: from there on, the same actions give the same bytes.
+
+        Args:
+            state: from `get_state`.
+
+        Returns:
+            The prompt of that moment, as `reset` returns it.
+
+        Raises:
+            ValueError: for the state of another class or tokenizer, or a prompt that does not fit.
+        """
+        put_back(self, state)
+        self._show(state.prompt)
+        self._expert = self.expert() if self._expert_actions else None
+        return self._observe()
 
     def encode_action(self, text: str) -> list[int]:
         """Return the ids of a reply written by hand, closed by the end of turn.
@@ -600,7 +638,12 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
                 raise TypeError(
                     f"info[{name!r}] of {type(self).__name__} must be {type(default).__name__} as its default is, not {value!r}"
                 )
-            info[name] = value if type(value) in _IMMUTABLE else copy.deepcopy(value)
+            if type(value) is str:
+                info[name] = without_surrogates(value)
+            elif type(value) is tuple and _IMMUTABLE.issuperset(map(type, value)):
+                info[name] = tuple([without_surrogates(one) if type(one) is str else one for one in value])
+            else:
+                info[name] = value if type(value) in _IMMUTABLE else copy.deepcopy(value)
         return info
 
 

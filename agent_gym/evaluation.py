@@ -10,6 +10,8 @@ played. What stands behind the figures:
 * A *fault* (the world broke) is no failure: such episodes are counted apart and left out of every mean.
 * pass@k is the unbiased estimate of Chen et al. (arXiv 2107.03374): at least one of k samples succeeds; pass^k (tau-bench, arXiv 2406.12045):
   all k do.
+* Where an environment names kinds of task (`AgentEnv.breakdown_names`), success is given for each kind, as "success/KIND", over the tasks of that
+  kind. What says where the tasks are from (`AgentEnv.setting_names`) stands in the table and, under "told", in the JSON, as the episodes told it.
 * The same episodes give the same bytes: one generator of our own, seeded, and no clock in the output.
 """
 
@@ -45,6 +47,7 @@ __all__ = [
     "Played",
     "bootstrap_intervals",
     "evaluate",
+    "finite_tasks",
     "pass_all_k",
     "pass_at_k",
     "summarize",
@@ -62,6 +65,7 @@ SCHEMA = "agent-gym.evaluation/1"
 CONFIDENCE = 0.95
 RESAMPLES = 2000
 _Z = 1.959963984540054  # the 97.5 % point of the normal distribution, for CONFIDENCE
+_KIND = "success/"
 _CELLS = 2_000_000  # numbers held at once by the bootstrap
 
 
@@ -99,7 +103,8 @@ class Arm:
         episodes: episodes that count.
         faults: episodes that were dropped because the world broke, after retries.
         tasks_without_result: tasks all of whose episodes were dropped.
-        estimates: "success", "reward", "reward/NAME" for the parts where there are several, and the environment's metrics.
+        estimates: "success", "success/KIND" for kinds of task, "reward", "reward/NAME" for the parts where there are several, and the
+            environment's metrics.
         pass_at: k -> share of tasks that at least one of k samples solves.
         pass_all: k -> share of tasks that all of k samples solve.
         turns: mean number of steps of an episode.
@@ -142,7 +147,8 @@ class Evaluation:
     Attributes:
         env_id: of the environment.
         arms: by name.
-        settings: env_kwargs, split, seed, data source, level, engine, model, tokenizer fingerprint, versions; `split_by` where nobody chose the split.
+        settings: env_kwargs, split, seed, data source, level, engine (that computes the model), model, tokenizer fingerprint, versions; `told`, what
+            the environment says of where its tasks are from; `split_by` where nobody chose the split.
     """
 
     env_id: str
@@ -197,7 +203,9 @@ class Evaluation:
         arms = list(self.arms.values())
         for name in dict.fromkeys(name for arm in arms for name in arm.estimates):
             cells = [_cell(arm.estimates.get(name)) for arm in arms]
-            table.add_row(escape(name), *cells, style="bold" if name == "success" else "", end_section=name == list(arms[0].estimates)[-1])
+            tasks = max(arm.estimates[name].tasks for arm in arms if name in arm.estimates)
+            label = f"  {name.removeprefix(_KIND)} (n={tasks})" if name.startswith(_KIND) else name
+            table.add_row(escape(label), *cells, style="bold" if name == "success" else "", end_section=name == list(arms[0].estimates)[-1])
         for label, field_name in (("pass@", "pass_at"), ("pass^", "pass_all")):
             figures = [getattr(arm, field_name) for arm in arms]
             for k in sorted({k for one in figures for k in one if k > 1}):
@@ -206,6 +214,9 @@ class Evaluation:
         shown = [str(part) for part in (self.settings.get("split"), self.settings.get("split_by")) if part]
         if shown:
             table.add_row("split", *(escape(", ".join(shown)) for _ in arms))
+        for name, value in self.settings.get("told", {}).items():
+            if name != "split" or value != self.settings.get("split"):
+                table.add_row(escape(f"{name} of the tasks"), *(escape(str(value)) for _ in arms))
         for label, show in _ROWS:
             table.add_row(label, *(show(arm) for arm in arms))
         for reason in sorted({reason for arm in arms for reason in arm.stop_reasons}):
@@ -340,6 +351,7 @@ def summarize(
     samples: int | None = None,
     seed: int = 0,
     dropped: int = 0,
+    breakdown: Sequence[str] = (),
 ) -> Arm:
     """Turn episodes into figures.
 
@@ -350,6 +362,7 @@ def summarize(
         samples: episodes asked for per task; None takes the largest group.
         seed: of the bootstrap.
         dropped: faults that are not among the episodes.
+        breakdown: info keys whose values are kinds of task; success is given for each kind.
 
     Returns:
         The figures. Episodes that ended by ENV_FAULT, or have no step, count as faults and nothing else.
@@ -368,7 +381,7 @@ def summarize(
         episodes=len(episodes),
         faults=faults,
         tasks_without_result=len(groups) - len(kept),
-        estimates=_estimates(kept, seed),
+        estimates=_estimates(kept, seed, breakdown),
         pass_at=_pass_figures(kept, asked, pass_at_k),
         pass_all=_pass_figures(kept, asked, pass_all_k),
         turns=_mean([len(episode) for episode in episodes]),
@@ -396,8 +409,15 @@ def _task_line(group: Sequence[Trajectory]) -> dict[str, Any]:
     }
 
 
-def _quantities(episode: Trajectory) -> dict[str, float]:
-    found = {"success": float(episode.is_success), "reward": episode.total_reward}
+def _kinds(episode: Trajectory, breakdown: Sequence[str]) -> list[str]:
+    """The names under which an episode's success counts for its kinds of task."""
+    told = [episode.steps[-1].info.get(name) for name in breakdown]
+    return [f"{_KIND}{kind}" for kind in told if kind]
+
+
+def _quantities(episode: Trajectory, breakdown: Sequence[str]) -> dict[str, float]:
+    success = float(episode.is_success)
+    found = {"success": success, **dict.fromkeys(_kinds(episode, breakdown), success), "reward": episode.total_reward}
     parts: dict[str, float] = defaultdict(float)
     for step in episode.steps:
         for name, value in step.reward_parts.items():
@@ -408,10 +428,12 @@ def _quantities(episode: Trajectory) -> dict[str, float]:
     return found
 
 
-def _estimates(kept: Sequence[Sequence[Trajectory]], seed: int) -> dict[str, Estimate]:
+def _estimates(kept: Sequence[Sequence[Trajectory]], seed: int, breakdown: Sequence[str]) -> dict[str, Estimate]:
     """One estimate per quantity, over the tasks whose episodes all have it as a finite number."""
-    per_task = [[_quantities(episode) for episode in group] for group in kept]
-    names = list(dict.fromkeys(name for group in per_task for one in group for name in one)) or ["success", "reward"]
+    per_task = [[_quantities(episode, breakdown) for episode in group] for group in kept]
+    named = list(dict.fromkeys(name for group in per_task for one in group for name in one)) or ["success", "reward"]
+    kinds = sorted({name for group in kept for episode in group for name in _kinds(episode, breakdown)})
+    names = ["success", *kinds, *(name for name in named if name != "success" and name not in kinds)]
     columns: dict[tuple[int, ...], list[tuple[str, list[float]]]] = defaultdict(list)
     for name in names:
         present, values = [], []
@@ -433,7 +455,7 @@ def _estimates(kept: Sequence[Sequence[Trajectory]], seed: int) -> dict[str, Est
         for column, (name, values) in enumerate(members):
             mean = float(matrix[:, column].mean())
             flat = values[0] in (0.0, 1.0) and all(value == values[0] for value in values)
-            if name == "success" and (single or flat):
+            if (name == "success" or name in kinds) and (single or flat):
                 ends = wilson_interval(round(mean * tasks), tasks)
                 found[name] = Estimate(mean, *ends, "wilson", tasks)
             else:
@@ -458,6 +480,20 @@ Played = Mapping[str, tuple[Trajectory, ...]]
 """The episodes of each arm, in the order of the tasks."""
 
 
+def finite_tasks(env: Any) -> Sequence[int] | None:
+    """Return the numbers of the tasks of an environment's split, as `reset(options={"index": i})` takes them.
+
+    Args:
+        env: unwrapped. Where the split is no range from 0 on it says so by `task_indices`.
+
+    Returns:
+        The numbers, in order; None where tasks are generated without end, or the environment says nothing of them.
+    """
+    number = getattr(env, "num_tasks", None)
+    indices: Sequence[int] | None = getattr(env, "task_indices", None)
+    return indices if indices is not None or number is None else range(int(number))
+
+
 def task_rows(env: gymnasium.Env[Any, Any], env_id: str, env_kwargs: Mapping[str, Any], tasks: int, first: int = 0) -> list[dict[str, Any]]:
     """Return one row per task: the first of a finite data set, or the first seeds of a generated one.
 
@@ -477,10 +513,10 @@ def task_rows(env: gymnasium.Env[Any, Any], env_id: str, env_kwargs: Mapping[str
     if tasks < 1:
         raise ValueError(f"an evaluation needs at least 1 task, not {tasks}")
     unwrapped: Any = env.unwrapped
-    known = getattr(unwrapped, "num_tasks", None)
+    known = finite_tasks(unwrapped)
     head = {"env_id": env_id, "env_kwargs": dict(env_kwargs)}
     if known is not None:
-        return [{**head, "seed": i, "options": {"index": i}, "group_id": f"task-{i}"} for i in range(first, min(first + tasks, int(known)))]
+        return [{**head, "seed": i, "options": {"index": i}, "group_id": f"task-{i}"} for i in known[first : first + tasks]]
     seeds = unwrapped.task_seeds(n=first + tasks)[first:] if hasattr(unwrapped, "task_seeds") else list(range(first, first + tasks))
     return [{**head, "seed": int(seed), "group_id": f"task-{i}"} for i, seed in enumerate(seeds[:tasks])]
 
@@ -549,6 +585,8 @@ def evaluate(
         rows = [dict(row) for row in rows] if rows is not None else task_rows(probe, env_id, keywords, tasks, first)
         settings = _settings(probe, keywords, model=model, engine=engine)
         longest = int(getattr(probe.action_space, "max_length", 512))
+        breakdown: tuple[str, ...] = getattr(probe.unwrapped, "breakdown_names", ())
+        telling: tuple[str, ...] = getattr(probe.unwrapped, "setting_names", ("dataset", "level"))
     finally:
         probe.close()
     if not rows:
@@ -571,10 +609,13 @@ def evaluate(
         for index, episode in zip(done.row_indices, done.trajectories, strict=True):
             groups[index // repeats].append(episode)
         lost = len(done.dropped) + len(done.unfinished)
-        results[name] = summarize(name, groups, temperature=temperature, samples=repeats, seed=seed, dropped=lost)
+        results[name] = summarize(name, groups, temperature=temperature, samples=repeats, seed=seed, dropped=lost, breakdown=breakdown)
         played[name] = done.trajectories
-    settings.update(_told_by(played))
+    told = _told_by(played, telling)
     settings.update(
+        told=told,
+        data_source=told.get("dataset") or settings["data_source"],
+        level=told.get("level") or settings["level"],
         tasks=len(rows),
         samples=max(arm.samples for arm in results.values()),
         seed=seed,
@@ -609,13 +650,12 @@ def _settings(env: gymnasium.Env[Any, Any], keywords: Mapping[str, Any], *, mode
     }
 
 
-def _told_by(played: Played) -> dict[str, str]:
-    """Data source and level, where the environment tells them in its info."""
-    told: dict[str, str] = {}
+def _told_by(played: Played, names: Sequence[str]) -> dict[str, str]:
+    """What the episodes say of where their tasks are from: the values of these info keys, several of them with commas between."""
+    found: dict[str, set[str]] = {name: set() for name in names}
     for episodes in played.values():
         for info in (episode.steps[-1].info for episode in episodes if episode.steps):
-            for key, name in (("dataset", "data_source"), ("level", "level")):
-                value = info.get(key)
-                if isinstance(value, str) and value:
-                    told.setdefault(name, value)
-    return told
+            for name in names:
+                if isinstance(info.get(name), str) and info[name]:
+                    found[name].add(info[name])
+    return {name: ", ".join(sorted(values)) for name, values in found.items() if values}

@@ -520,3 +520,72 @@ def test_astep_gives_the_same_as_step() -> None:
 def test_stepping_loads_no_torch() -> None:
     code = "import sys; sys.path.insert(0, 'tests'); from small_envs import Parrot; e = Parrot(); e.reset(seed=0); e.step([5]); sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# ------------------------------------------------------------------------------------------------ moments
+
+
+class Returning(Parrot):
+    """A parrot that knows the way back."""
+
+    def _get_state(self) -> Any:
+        return self.word
+
+    def _set_state(self, state: Any) -> None:
+        self.word = state
+
+
+@pytest.mark.parametrize("context", ["append", "window:2"])
+def test_a_moment_can_be_returned_to_from_anywhere(context: str) -> None:
+    env, other = (Returning(context=context, max_turns=8, expert_actions=True) for _ in range(2))
+    env.reset(seed=4)
+    actions = [env.encode_action(text) for text in ("a", "bb", "", "no", "yes")]
+    moments, frames = [], []
+    for action in actions:
+        moments.append(env.get_state())
+        frames.append(env.step(action))
+    env.step(env.encode_action(env.word))
+    over = env.get_state()
+    following = env.reset()[1]["task_id"]
+    for player in (env, other):
+        for at in reversed(range(len(actions))):
+            player.set_state(moments[at])
+            for action, frame in zip(actions[at:], frames[at:], strict=True):
+                again = player.step(action)
+                assert again[0].tobytes() == frame[0].tobytes() and again[1:] == frame[1:]
+        assert player.reset()[1]["task_id"] == following
+        player.set_state(over)
+        with pytest.raises(ResetNeeded):
+            player.step(actions[0])
+
+
+def test_a_moment_fits_its_class_tokenizer_and_room(qwen3_path: str) -> None:
+    env = Returning()
+    env.reset(seed=0)
+    moment = env.get_state()
+    for other in (Returning(tokenizer=qwen3_path), Returning(max_observation_tokens=8), type("Else", (Returning,), {})()):
+        with pytest.raises(ValueError, match="with the same keywords"):
+            other.set_state(moment)
+
+
+def test_an_environment_without_a_way_back_says_what_it_lacks() -> None:
+    env = Parrot()
+    env.reset(seed=0)
+    with pytest.raises(NotImplementedError, match=r"Parrot cannot return .* _get_state and _set_state"):
+        env.get_state()
+
+
+def test_texts_in_a_tuple_are_handed_on_and_lists_are_copied() -> None:
+    class Told(Parrot):
+        extra_info = {"words": (), "numbers": ()}  # noqa: RUF012  # a test's own
+
+        def _respond(self, action: Any) -> Outcome:
+            return Outcome(Observation(text="."), info={"words": self.words, "numbers": ([1],)})
+
+    env = Told()
+    env.words = ("a", "b")
+    env.reset(seed=0)
+    info = env.step(env.encode_action("x"))[4]
+    assert info["words"] is env.words
+    info["numbers"][0].append(2)
+    assert env.step(env.encode_action("x"))[4]["numbers"] == ([1],)

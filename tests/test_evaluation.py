@@ -1,5 +1,7 @@
 """Evaluation: what the figures mean, and that the same episodes give the same bytes."""
 
+import dataclasses
+import io
 import json
 import math
 import subprocess
@@ -10,9 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
-from agent_gym.evaluation import bootstrap_intervals, evaluate, pass_all_k, pass_at_k, summarize, task_rows, wilson_interval
+from agent_gym.evaluation import Evaluation, bootstrap_intervals, evaluate, pass_all_k, pass_at_k, summarize, task_rows, wilson_interval
 from agent_gym.policies import RandomPolicy, ScriptedPolicy
+from agent_gym.report import evaluation_figure
 from agent_gym.trajectory import Step, StopReason, Trajectory
 
 
@@ -235,3 +239,88 @@ def test_evaluating_a_policy_without_a_model_loads_no_torch() -> None:
         "evaluate('AgentR1/Tool-v0', ScriptedPolicy.expert(), tasks=2, arms={'expert': None}); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", "import agent_gym; " + program], check=True)
+
+
+# ---------------------------------------------------------------------------------------------------- kinds of task
+
+
+def of_kind(success: bool, kind: str, **info: object) -> Trajectory:
+    made = episode(success, reward=0.5)  # which is no success
+    steps = [dataclasses.replace(step, info={**step.info, "kind": kind, **info}) for step in made.steps]
+    return dataclasses.replace(made, steps=steps)
+
+
+def test_success_of_each_kind_of_task_rests_on_its_own_tasks() -> None:
+    groups = [[of_kind(True, "heat")], [of_kind(False, "heat")], [of_kind(True, "cool")], [episode(False)]]
+    arm = summarize("greedy", groups, temperature=0.0, breakdown=["kind"])
+    assert list(arm.estimates)[:3] == ["success", "success/cool", "success/heat"]
+    assert (arm.success.mean, arm.success.tasks) == (0.5, 4)
+    assert (arm.estimates["success/heat"].mean, arm.estimates["success/heat"].tasks) == (0.5, 2)
+    assert (arm.estimates["success/cool"].mean, arm.estimates["success/cool"].tasks) == (1.0, 1)
+    assert arm.estimates["success/heat"].method == "wilson" and arm.estimates["success/cool"].low < 1.0
+    assert not any(name.startswith("success/") for name in summarize("greedy", groups, temperature=0.0).estimates)
+
+
+def test_a_metric_that_is_called_like_a_kind_of_task_is_no_share_of_successes() -> None:
+    groups = [[dataclasses.replace(of_kind(True, "heat"), metrics={"success/speed": speed})] for speed in (3.5, 9.0)]
+    arm = summarize("greedy", groups, temperature=0.0, breakdown=["kind"])
+    assert (arm.estimates["success/speed"].mean, arm.estimates["success/speed"].method) == (6.25, "bootstrap")
+    assert arm.estimates["success/heat"].method == "wilson"
+
+
+def test_a_kind_whose_every_episode_was_lost_is_not_there_and_spoils_nothing() -> None:
+    lost = dataclasses.replace(of_kind(False, "cool"))
+    lost.steps[-1] = dataclasses.replace(lost.steps[-1], terminated=False, truncated=True, stop_reason=StopReason.ENV_FAULT)
+    arm = summarize("greedy", [[of_kind(True, "heat")], [lost], []], temperature=0.0, breakdown=["kind"])
+    assert "success/cool" not in arm.estimates and arm.estimates["success/heat"].tasks == arm.success.tasks == 1
+    assert arm.tasks_without_result == 2
+
+
+def test_kinds_of_task_stand_in_the_table_with_their_counts_and_in_the_figure() -> None:
+    groups = [[of_kind(False, "heat")], [of_kind(False, "heat")], [of_kind(True, "cool")]]
+    arm = summarize("greedy", groups, temperature=0.0, breakdown=["kind"])
+    evaluation = Evaluation(
+        "X-v0", {"greedy": arm}, {"split": "test", "told": {"dataset": "files", "grammar": "move, put", "split": "valid"}}
+    )
+    text = printed(evaluation)
+    assert "heat (n=2)" in text and "cool (n=1)" in text
+    assert "dataset of the tasks" in text and "move, put" in text and "split of the tasks" in text and "valid" in text
+    figure = str(evaluation_figure(evaluation.to_dict()))
+    assert "success/heat, greedy" in figure, "a kind that is never solved is drawn too"
+
+
+def test_what_says_where_tasks_are_from_is_told_by_the_episodes(expert) -> None:
+    evaluation, _ = expert
+    assert evaluation.settings["told"] == {"dataset": "embedded", "level": "bridge"}
+    assert "dataset of the tasks" in printed(evaluation)
+    kinds = [name for name in evaluation.arms["expert"].estimates if name.startswith("success/")]
+    assert kinds, "HotpotQA's types of question are kinds of task"
+    assert sum(evaluation.arms["expert"].estimates[name].tasks for name in kinds) == 6
+
+
+def test_household_tasks_are_told_apart_by_kind_and_by_where_they_are_from() -> None:
+    evaluation, _ = evaluate(
+        "AgentR1/ALFWorld-v0", ScriptedPolicy.expert(), env_kwargs={"level": "small"}, split="valid_seen", tasks=12, arms={"expert": None}
+    )
+    told = {"dataset": "embedded", "engine": "fast", "grammar": "move", "split": "valid_seen", "level": "small"}
+    assert evaluation.settings["told"] == evaluation.to_dict()["told"] == told
+    estimates = evaluation.arms["expert"].estimates
+    kinds = {name: one for name, one in estimates.items() if name.startswith("success/")}
+    assert len(kinds) >= 4 and sum(one.tasks for one in kinds.values()) == 12 and all(one.mean == 1.0 for one in kinds.values())
+    assert "engine of the tasks" in printed(evaluation)
+
+
+def test_tasks_of_two_wordings_are_told_as_such() -> None:
+    rows = [
+        {"env_id": "AgentR1/ALFWorld-v0", "env_kwargs": {"level": "small", "grammar": grammar}, "seed": 0} for grammar in ("put", "move")
+    ]
+    evaluation, _ = evaluate(
+        "AgentR1/ALFWorld-v0", ScriptedPolicy.expert(), env_kwargs={"level": "small"}, rows=rows, arms={"expert": None}
+    )
+    assert evaluation.settings["told"]["grammar"] == "move, put" and evaluation.arms["expert"].success.mean == 1.0
+
+
+def printed(evaluation: Evaluation) -> str:
+    text = io.StringIO()
+    Console(file=text, width=160).print(evaluation.table())
+    return text.getvalue()

@@ -212,12 +212,13 @@ def _as_in_training(recipe: Recipe, row: dict[str, Any]) -> dict[str, Any]:
 
 def _own_rows(recipe: Recipe, make: Callable[..., Any], env_kwargs: Mapping[str, Any], wanted: int, first: int = 0) -> list[dict[str, Any]]:
     """Rows of the tasks that the environment brings along: so many from the first on where they are generated, else all."""
+    from agent_gym.evaluation import finite_tasks
     from agent_gym.trainers.environments import default_rows
 
     with user_mistakes(TypeError):
         probe = make({"env_id": recipe.env_id, "env_kwargs": dict(env_kwargs), "seed": None, "options": {}})
         try:
-            finite = getattr(probe.unwrapped, "num_tasks", None) is not None
+            finite = finite_tasks(probe.unwrapped) is not None
             rows = default_rows(probe, recipe.env_id, env_kwargs, n=wanted, first=0 if finite else first)
         finally:
             probe.close()

@@ -16,11 +16,13 @@ An author writes
     _admissible()       -> the commands that may be shown now
     _state()            -> a text that names the present state, without its history
     _next_command()     -> the expert's next command, or None where there is no expert
+    _get_world(), _set_world(world)     the world's part of `get_state` and `set_state`, where it knows a way back
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +34,7 @@ from agent_gym.context import ContextPolicy
 from agent_gym.core import Action, AgentEnv, Observation, Outcome
 from agent_gym.envs.tool_prompt import ToolPrompt, generation_prefix
 from agent_gym.tools.base import BaseTool, ToolContext, ToolResult
-from agent_gym.tools.calls import opens_reasoning, split_reasoning
+from agent_gym.tools.calls import REASONING_TAGS, opens_reasoning, split_reasoning
 from agent_gym.tools.execution import Awaiting, ToolSet
 from agent_gym.tools.formats import ToolCallFormat
 from agent_gym.tools.parsing import get_format
@@ -46,6 +48,7 @@ ACTION_FORMATS = ("tag", "tool", "line")
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _TAG = re.compile(r"<action>((?:(?!</?action>).)*)</action>", re.DOTALL)
 _COMMAND_TOKENS = 48  # where a past command is cut in a rebuilt prompt; admissible ones are far shorter
+_MERGES = 64  # more than what the template's text can lose in merges at its borders
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +143,7 @@ class CommandEnv(AgentEnv):
         context: "append", "window:K", "rebuild" or a policy.
         tokenizer: see `AgentEnv`.
         markers: further literals that text from the world must not forge.
+        max_turns: replies that an episode has.
         **kwargs: see `AgentEnv`. `max_tool_result_tokens` is where the answer to one command is cut, with a visible mark.
 
     Raises:
@@ -171,12 +175,20 @@ class CommandEnv(AgentEnv):
     ) -> None:
         if action_format not in ACTION_FORMATS:
             raise ValueError(f"action_format must be one of {', '.join(ACTION_FORMATS)}, not {action_format!r}")
-        if isinstance(invalid_penalty, bool) or not isinstance(invalid_penalty, (int, float)) or not 0 <= invalid_penalty < float("inf"):
+        if (
+            isinstance(invalid_penalty, bool)
+            or not isinstance(invalid_penalty, (int, float))
+            or not 0 <= invalid_penalty <= sys.float_info.max
+        ):
             raise ValueError(f"invalid_penalty must be a number that is not negative, not {invalid_penalty!r}; it is taken off the reward")
+        if not isinstance(show_admissible, bool):
+            raise ValueError(f"show_admissible must be True or False, not {show_admissible!r}")
+        if not isinstance(system_prompt, (str, type(None))):
+            raise ValueError(f"system_prompt must be a text or None, not {system_prompt!r}")
         opened = load_tokenizer(tokenizer)
         text = self.system_prompt if system_prompt is None else system_prompt
         self.action_format = action_format
-        self.show_admissible = bool(show_admissible)
+        self.show_admissible = show_admissible
         self.invalid_penalty = float(invalid_penalty)
         self._rebuilds = context == "rebuild"
         self._tools = ToolSet(self.command_tools if action_format == "tool" else ())
@@ -201,7 +213,10 @@ class CommandEnv(AgentEnv):
         self._opening = Opening("", "")
         self._observed = ""
         self._past: list[str] = []
+        self._shown_past: list[str] = []  # the same as rebuilt prompts show it
         self._commands: tuple[str, ...] = ()
+        frame: list[Message] = [self._system, {"role": "user", "content": "-"}]
+        self._frame_length = len(self.chat.render(frame, self.tools)) if self._rebuilds else 0
 
     # ------------------------------------------------------------------------------------------------ for authors
 
@@ -251,6 +266,22 @@ class CommandEnv(AgentEnv):
         """
         return None
 
+    def _get_world(self) -> Any:
+        """Return the world's present state, as a value that later commands leave alone; see `AgentEnv.get_state`.
+
+        Returns:
+            The value, for `_set_world`.
+        """
+        return super()._get_state()
+
+    def _set_world(self, world: Any) -> None:
+        """Return to a state of the world.
+
+        Args:
+            world: what `_get_world` returned, maybe in another environment with the same keywords.
+        """
+        super()._set_state(world)
+
     def _standing(self) -> Mapping[str, Any]:
         """Return the values of own keys of `extra_info` that stand in every info.
 
@@ -263,7 +294,7 @@ class CommandEnv(AgentEnv):
 
     def _begin(self, options: dict[str, Any]) -> Observation:
         """Start a task; see `AgentEnv._begin`."""
-        self._past = []
+        self._past, self._shown_past = [], []
         self._opening = opening = self._start(options)
         self._observed = opening.observation
         self._commands = tuple(self._admissible())
@@ -275,12 +306,10 @@ class CommandEnv(AgentEnv):
     def _respond(self, action: Action) -> Outcome:
         """Answer a reply; see `AgentEnv._respond`."""
         command, mistake, role = self._read(action.text)
-        if command is None:
-            self._past.append("")
-            reply = Reply(mistake, valid=False)
-        else:
-            self._past.append(command)
-            reply = self._play(command)
+        reply = Reply(mistake, valid=False) if command is None else self._play(command)
+        self._past.append(command or "")
+        if self._rebuilds:
+            self._shown_past.append(self.chat.truncate_text(" ".join((command or "").split()), _COMMAND_TOKENS) or "(no command)")
         self._observed = reply.text
         self._commands = tuple(self._admissible()) if not reply.done else ()
         reward, parts = reply.reward, dict(reply.parts) if reply.parts is not None else {self.reward_part_names[0]: reply.reward}
@@ -298,7 +327,7 @@ class CommandEnv(AgentEnv):
         }
         shown: Sequence[Message] = ()
         if not reply.done:
-            text = self.chat.truncate_text(reply.text, self.max_tool_result_tokens)
+            text = self.chat.truncate_text(reply.text, self._result_limit(len(action.token_ids)))
             shown = ({"role": role, "content": self._with_commands(text)},)
         return Outcome(Observation(messages=shown), reward, reply.done, info)
 
@@ -312,6 +341,15 @@ class CommandEnv(AgentEnv):
             The command, or None where there is none.
         """
         return self._read(text)[0]
+
+    def _get_state(self) -> Any:
+        return self._opening, self._observed, tuple(self._past), tuple(self._shown_past), self._commands, self._get_world()
+
+    def _set_state(self, state: Any) -> None:
+        opening, observed, past, shown, commands, world = state
+        self._set_world(world)  # first, since it may refuse
+        self._opening, self._observed, self._commands = opening, observed, commands
+        self._past, self._shown_past = list(past), list(shown)
 
     def _read(self, text: str) -> tuple[str | None, str, str]:
         """The command of a reply, or None; what is said of it where there is none; and the role in which it is answered."""
@@ -348,6 +386,10 @@ class CommandEnv(AgentEnv):
 
     # ------------------------------------------------------------------------------------------------ prompts
 
+    def _result_limit(self, action_tokens: int) -> int:
+        """Return where the answer to the present command is cut, in tokens."""
+        return self.max_tool_result_tokens
+
     def _with_commands(self, text: str) -> str:
         return f"{text}\n\n{self._command_list()}" if self.show_admissible and self._commands else text
 
@@ -356,19 +398,25 @@ class CommandEnv(AgentEnv):
 
     def _rebuild(self) -> list[Message]:
         """Make the whole prompt from the state; see `AgentEnv._rebuild`. Past commands are left out, oldest first, where there is no room."""
-        past = [self.chat.truncate_text(" ".join(command.split()), _COMMAND_TOKENS) or "(no command)" for command in self._past]
-        low, high = 0, len(past)  # the smallest number of commands to leave out, by bisection; most often none
+        low, high = 0, len(self._shown_past)  # the smallest number of commands to leave out, by bisection; most often none
         middle = 0
         while low < high:
-            if len(self.chat.render(self._state_messages(past, middle), self.tools)) <= self.max_observation_tokens:
+            if self._fits(self._state_messages(middle)):
                 high = middle
             else:
                 low = middle + 1
             middle = (low + high) // 2
-        return self._state_messages(past, low)
+        return self._state_messages(low)
 
-    def _state_messages(self, past: Sequence[str], left_out: int) -> list[Message]:
-        observed = self._observed
+    def _fits(self, messages: Sequence[Message]) -> bool:
+        """Whether a rebuilt prompt has room. Text of ASCII has at most one token per character, so that most prompts are rendered once and not twice."""
+        text = str(messages[-1]["content"])
+        if text.isascii() and self._frame_length + len(text) + 3 * text.count("<") + _MERGES <= self.max_observation_tokens:
+            return True
+        return len(self.chat.render(messages, self.tools)) <= self.max_observation_tokens
+
+    def _state_messages(self, left_out: int) -> list[Message]:
+        past, observed = self._shown_past, self._observed
         if past:
             observed = self.chat.truncate_text(observed, self.max_tool_result_tokens)
         parts = [f"Task: {self._opening.task}"]
@@ -386,7 +434,7 @@ class CommandEnv(AgentEnv):
     # ------------------------------------------------------------------------------------------------ the expert
 
     def write_command(self, command: str) -> str:
-        """Return the reply that gives a command in this environment's action format.
+        """Return the reply that gives a command in this environment's action format. It closes reasoning that the chat template opened.
 
         Args:
             command: as the world takes it.
@@ -397,12 +445,13 @@ class CommandEnv(AgentEnv):
         Raises:
             ValueError: where no tool can mean the command.
         """
+        reasoned = f"{REASONING_TAGS[1]}\n\n" if opens_reasoning(self._prefix) else ""  # the template began to reason
         if self.tool_format is None:
-            return f"<action>{command}</action>" if self.action_format == "tag" else command
+            return reasoned + (f"<action>{command}</action>" if self.action_format == "tag" else command)
         for tool in self.command_tools:
             arguments = tool.arguments_of(command)
             if arguments is not None:
-                return self.tool_format.render_call(tool.name, arguments)
+                return reasoned + self.tool_format.render_call(tool.name, arguments)
         raise ValueError(f"no tool of {type(self).__name__} can mean the command {command!r}")
 
     def expert(self) -> Callable[[], str] | None:

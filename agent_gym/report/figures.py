@@ -26,7 +26,7 @@ text { font: 12px system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', s
 def evaluation_figure(result: Mapping[str, Any], *, width: int = 720) -> Markup:
     """Draw what lies between 0 and 1 of an evaluation: success, pass figures and metrics, with intervals, each arm in its colour.
 
-    Quantities that equal one above them in every arm, or are zero in all, are left out, and so are counts.
+    Quantities that equal one above them in every arm, or are zero in all, are left out, and so are counts; success and that of kinds of task never are.
 
     Args:
         result: `Evaluation.to_dict()`, or the same read from its JSON.
@@ -43,7 +43,7 @@ def evaluation_figure(result: Mapping[str, Any], *, width: int = 720) -> Markup:
         found = {name: [arm["estimates"].get(quantity, {}).get(key) for key in ("mean", "low", "high")] for name, arm in arms.items()}
         shown = {name: ends for name, ends in found.items() if all(isinstance(one, (int, float)) and 0.0 <= one <= 1.0 for one in ends)}
         means = tuple(ends[0] for ends in shown.values())
-        if quantity != "success" and (not any(means) or means in seen or quantity.startswith("n_")):
+        if quantity.partition("/")[0] != "success" and (not any(means) or means in seen or quantity.startswith("n_")):
             continue  # says nothing, says it again (exact match beside success), or is a count
         seen.add(means)
         rows += [(f"{quantity}, {name}", kinds[name], ends[0], ends[1], ends[2]) for name, ends in shown.items()]

@@ -17,6 +17,7 @@ import gymnasium
 
 from agent_gym._names import keyword_names
 from agent_gym.data.samples import drop_none
+from agent_gym.evaluation import finite_tasks
 from agent_gym.flows.base import row_members, row_seed
 from agent_gym.registration import registered_id
 
@@ -118,9 +119,9 @@ def default_rows(env: Any, env_id: str, env_kwargs: Mapping[str, Any], n: int = 
     unwrapped = env.unwrapped
     split = {"split": unwrapped.split} if takes_split(env, env_id) else {}
     head = encode_row({"env_id": env_id, "env_kwargs": {**env_kwargs, **split}})
-    number = getattr(unwrapped, "num_tasks", None)
-    if number is not None:
-        return [{**head, "seed": index, "options": json.dumps({"index": index})} for index in range(first, int(number))]
+    known = finite_tasks(unwrapped)
+    if known is not None:
+        return [{**head, "seed": index, "options": json.dumps({"index": index})} for index in known[first:]]
     if hasattr(unwrapped, "task_seeds"):
         seeds: Sequence[int] = unwrapped.task_seeds(n=first + n)[first:]
     else:
