@@ -1,0 +1,18 @@
+"""Both engines say the same in every real game at hand, with the wording of alfworld `put X in/on Y`, before 0.4."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from differential_files import Part, play_all, real_games
+
+
+@pytest.fixture(scope="module")
+def part(data_dir: Path) -> Part:
+    return play_all(real_games(data_dir / "alfworld" / "old_grammar"), perturbed=1)
+
+
+@pytest.mark.slow
+def test_real_games_are_played_alike_and_enough_was_tried(part: Part) -> None:
+    part.check("put", games=24, perturbed=24)
