@@ -41,6 +41,16 @@ ENVIRONMENTS: tuple[Entry, ...] = (
         "agent_gym.envs.tool_tasks:ToolTaskEnv",
         "tool calling: sums and unit conversions with a calculator and a converter, or your own tasks and tools",
     ),
+    Entry(
+        f"{NAMESPACE}/ALFWorld-v0",
+        "agent_gym.envs.alfworld:ALFWorldEnv",
+        "household tasks in text, played by commands; generated games, or the files of ALFWorld",
+    ),
+    Entry(
+        f"{NAMESPACE}/TextWorld-v0",
+        "agent_gym.envs.textworld:TextWorldEnv",
+        "text adventures: TextWorld's challenges, generated on first use, or your own games (extra textworld)",
+    ),
 )
 
 

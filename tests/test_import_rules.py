@@ -129,6 +129,7 @@ def run(code: str) -> str:
 
 
 WITHOUT_TORCH = """
+import importlib.util
 import sys
 
 for name in ("torch", "trl", "accelerate", "peft", "datasets", "pyarrow", "stable_baselines3"):
@@ -138,6 +139,8 @@ import gymnasium, agent_gym
 from agent_gym.wrappers import DiscreteTokens, StepRecorder, as_token_env
 
 for entry in agent_gym.ENVIRONMENTS:
+    if "TextWorld" in entry.id and importlib.util.find_spec("textworld") is None:
+        continue  # the one that is nothing without its extra
     env = StepRecorder(gymnasium.make(entry.id))
     env.reset(seed=0)
     ask, ended = env.get_wrapper_attr("expert")(), False

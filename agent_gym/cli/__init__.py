@@ -6,6 +6,7 @@
     eval          measure a model
     train         the embedded run, or a model of yours by a recipe
     report        make a run's report again
+    data          make TextWorld and ALFWorld games beforehand
     serve-search  serve a search index over HTTP
 
 `parser.py` holds the options with an example per command; each command is a module of its own and is imported when it is called, so that `--help` and
@@ -32,6 +33,7 @@ _COMMANDS = {
     "eval": "agent_gym.cli.evaluate",
     "train": "agent_gym.cli.train",
     "report": "agent_gym.cli.reporting",
+    "data": "agent_gym.cli.data",
     "serve-search": "agent_gym.cli.serve_search",
 }
 

@@ -101,6 +101,7 @@ def build_parser() -> argparse.ArgumentParser:
     _eval(commands)
     _train(commands)
     _report(commands)
+    _data(commands)
     _serve(commands)
     return parser
 
@@ -205,10 +206,11 @@ def _train(commands: Any) -> None:
         commands,
         "train",
         "train a model",
-        "Without --model and --config: the embedded run, in which a tiny model learns to search and answer in minutes on a CPU.\n"
-        "With them: GRPO on a model of yours.",
+        "Without --model and --config: the embedded run, in which a tiny model learns in minutes on a CPU, to search and answer (HotpotQA) or\n"
+        "to do household tasks (ALFWorld). With them: GRPO on a model of yours.",
         [
             "--output-dir runs/first",
+            "AgentR1/ALFWorld-v0 --output-dir runs/household",
             "--config recipes/hotpotqa.yaml --dry-run",
             "AgentR1/Tool-v0 --model Qwen/Qwen3-0.6B --set trainer.max_steps=100",
             "--output-dir runs/first --resume",
@@ -239,6 +241,48 @@ def _report(commands: Any) -> None:
         commands, "report", "make a run's report again", "Write report.html into a run's folder, also while it is running.", ["runs/first"]
     )
     parser.add_argument("run", metavar="DIR", help="the run's folder")
+
+
+def _data(commands: Any) -> None:
+    parser = _add(
+        commands,
+        "data",
+        "make TextWorld and ALFWorld games beforehand",
+        "Make the games of a TextWorld challenge, which otherwise are made when they are first played, or write generated ALFWorld games\n"
+        "in the layout of the official ones. What is there is kept; a command that was stopped goes on where it was.",
+        [
+            "textworld cooking --count 200 --split train --set recipe=2 --set take=2 --set go=6",
+            "alfworld --out games --count 100 --split valid_unseen",
+        ],
+    )
+    kinds = parser.add_subparsers(dest="kind", metavar="KIND", parser_class=_Parser, required=True)
+    textworld = kinds.add_parser(
+        "textworld", help="games of a challenge, into the cache", description="Make the games of a TextWorld challenge."
+    )
+    textworld.add_argument("game", metavar="CHALLENGE", help="coin_collector, treasure_hunter, cooking, simple or custom")
+    textworld.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        dest="settings",
+        help="a setting of the challenge (level=10); may be repeated",
+    )
+    textworld.add_argument(
+        "--cache-dir", metavar="DIR", help="where games are kept; default: agent-gym/textworld in the user's cache folder"
+    )
+    textworld.add_argument("--workers", type=_positive, metavar="N", help="processes; default: one per processor")
+    alfworld = kinds.add_parser(
+        "alfworld", help="generated games, as files", description="Write generated ALFWorld games in the official layout."
+    )
+    alfworld.add_argument("--out", required=True, metavar="DIR", help="the folder; ALFWORLD_DATA may name it afterwards")
+    alfworld.add_argument(
+        "--grammar", choices=["move", "put"], default="move", help="the wording: current, or before ALFWorld 0.4 (default move)"
+    )
+    alfworld.add_argument("--level", default="full", metavar="L", help="full or small rooms (default full)")
+    for one in (textworld, alfworld):
+        one.add_argument("--count", type=_positive, default=100, metavar="N", help="games of each split, the first N (default 100)")
+        one.add_argument("--split", action="append", default=[], metavar="NAME", help="which split, may be repeated; default: all")
 
 
 def _serve(commands: Any) -> None:

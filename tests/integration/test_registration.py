@@ -2,12 +2,15 @@
 
 import gymnasium
 import pytest
+from helpers import require
 
 import agent_gym
 
 
 def time_limits(env_id: str) -> list[object]:
     """Whatever of Gymnasium's would end an episode: the limit of the spec, and its wrapper."""
+    if "TextWorld" in env_id:
+        require("textworld")
     spec = gymnasium.spec(env_id)
     env = gymnasium.make(env_id)
     found: list[object] = [spec.max_episode_steps] if spec.max_episode_steps is not None else []

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import agent_gym
+from agent_gym.context import Rebuild
 from agent_gym.testing import CHECKS, CheckFailure, Report, Subject, check_agent_env
 from agent_gym.testing.report import run_check
 from agent_gym.testing.subject import EnvFactory, Frame, first_difference
@@ -38,8 +39,12 @@ def test_an_environment_on_agent_env_passes_every_check():
 
 @pytest.mark.parametrize("env_id", [entry.id for entry in agent_gym.ENVIRONMENTS])
 def test_every_built_in_environment_passes_every_check(env_id):
-    report = check_agent_env(env_id)
-    assert names(report.passed) == list(CHECKS), report
+    if "TextWorld" in env_id:
+        require("textworld")
+    report = check_agent_env(env_id).raise_if_failed()
+    # a prompt that is made anew shows no action, and a world of commands repeats none in its answers
+    rebuilt = isinstance(gymnasium.make(env_id).unwrapped.context, Rebuild)
+    assert set(names(report.skipped)) <= ({"token_exactness", "control_tokens"} if rebuilt else set()), report
 
 
 @pytest.mark.parametrize("context", ["window:1", "rebuild"])
