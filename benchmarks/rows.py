@@ -17,7 +17,7 @@ from guess import GuessEnv
 
 from agent_gym.chat import load_tokenizer
 from agent_gym.trainers import AgentGRPOConfig, AgentGRPOTrainer, build_rows
-from agent_gym.trainers.warm_start import build_tiny_model
+from agent_gym.trainers.tiny_model import build_tiny_model
 from agent_gym.trajectory import Trajectory
 from agent_gym.wrappers import StepRecorder
 

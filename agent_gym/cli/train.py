@@ -14,7 +14,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent_gym.cli.common import (
     SCRIPTED,
@@ -32,10 +32,13 @@ from agent_gym.cli.common import (
 from agent_gym.cli.display import TrainDisplay
 from agent_gym.cli.recipe import Recipe, apply_overrides, check_fields, read_yaml, resolve
 from agent_gym.runs import RunFolder
+from agent_gym.trainers.presets import DEFAULT_ENV, PRESETS
+
+if TYPE_CHECKING:
+    from agent_gym.trainers.presets.base import EmbeddedConfig, Preset
 
 __all__ = ["run"]
 
-EMBEDDED_ENV = "AgentR1/HotpotQA-v0"
 _SMOKE_UPDATES = 2
 _SMOKE_TASKS = 4
 
@@ -55,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         if content is not None:
             recipe = resolve(content)
             return _dry_run(recipe) if args.dry_run else _recipe_run(args, recipe, earlier.path)
-        return _embedded_run(args, earlier.path)
+        return _embedded_run(args, earlier)
     if args.model is None and args.config is None:
         return _embedded_run(args, None)
     content = read_yaml(args.config) if args.config is not None else {}
@@ -156,7 +159,7 @@ def _expected_failures() -> list[type[Exception]]:
     from agent_gym.flows import TooManyFaults
     from agent_gym.runs import RunFolderError
     from agent_gym.trainers.grpo import NoLearningSignalError
-    from agent_gym.trainers.warm_start import WarmStartFailed
+    from agent_gym.trainers.imitation import WarmStartFailed
 
     return [TooManyFaults, RunFolderError, NoLearningSignalError, WarmStartFailed]
 
@@ -164,29 +167,35 @@ def _expected_failures() -> list[type[Exception]]:
 # ---------------------------------------------------------------------------------------------------- the embedded run
 
 
-def _embedded_run(args: argparse.Namespace, earlier: Path | None) -> int:
-    if args.env is not None and find_env(args.env) != EMBEDDED_ENV:
-        raise UsageError(f"the embedded run trains on {EMBEDDED_ENV} alone; for {args.env} give a model: --model M")
+def _embedded_run(args: argparse.Namespace, earlier: RunFolder | None) -> int:
+    asked = earlier.config.get("env_id") if earlier is not None else args.env
+    env_id = find_env(str(asked)) if asked is not None else DEFAULT_ENV
+    if env_id not in PRESETS:
+        raise UsageError(f"the embedded run trains on {' or '.join(PRESETS)}; for {env_id} give a model: --model M")
     if args.env_arg:
         raise UsageError(
-            "--env-arg: the embedded run has settings of its own (--set KEY=VALUE); for other environments give a model: --model M"
+            "--env-arg: the embedded run has settings of its own (--set KEY=VALUE); for other keywords of the environment give a model: --model M"
         )
     with user_mistakes(), loading("torch and TRL"):
-        from agent_gym.trainers.embedded import EmbeddedConfig, run_embedded
+        from agent_gym.trainers.embedded import run_embedded
+        from agent_gym.trainers.presets import get_preset
+
+        preset = get_preset(env_id)
     overrides = apply_overrides({}, args.overrides)
     with user_mistakes(TypeError):
-        config = EmbeddedConfig(**check_fields("--set", overrides, EmbeddedConfig))
-    seed = args.seed or 0
-    if earlier is not None:
-        seed = int(RunFolder(earlier).config.get("seed", 0))
+        config = preset.config(**check_fields("--set", overrides, preset.config))
+    seed = int(earlier.config.get("seed", 0)) if earlier is not None else args.seed or 0
     if args.dry_run:
-        return _embedded_dry_run(config, seed)
-    folder = earlier or _free_folder(args, "hotpotqa", "embedded", "smoke" if args.smoke else "", f"seed{seed}")
+        return _embedded_dry_run(preset, config, seed)
+    folder = (
+        earlier.path if earlier is not None else _free_folder(args, preset.label, "embedded", "smoke" if args.smoke else "", f"seed{seed}")
+    )
     with TrainDisplay() as display:
         display.say(f"run folder: {folder}", "dim")
         with _telling_how_to_go_on(folder), user_mistakes():
             done = run_embedded(
                 config,
+                env_id=env_id,
                 output_dir=folder,
                 seed=seed,
                 smoke=args.smoke,
@@ -200,18 +209,18 @@ def _embedded_run(args: argparse.Namespace, earlier: Path | None) -> int:
     return 0
 
 
-def _embedded_dry_run(config: Any, seed: int) -> int:
+def _embedded_dry_run(preset: Preset, config: EmbeddedConfig, seed: int) -> int:
     """Show the settings, and make and reset the environment of the run."""
     import gymnasium
 
     import agent_gym  # noqa: F401  # registers the ids
-    from agent_gym.trainers.warm_start import WARM_START_ENV, WARM_START_ENV_KWARGS
 
     screen = console()
+    screen.print(f"{preset.env_id}: a tiny model learns {preset.goal}", highlight=False, soft_wrap=True)
     for name, value in dataclasses.asdict(config).items():
         screen.print(f"  {name} = {value!r}", markup=False, highlight=False, soft_wrap=True)
     with user_mistakes(TypeError):
-        env = gymnasium.make(WARM_START_ENV, **WARM_START_ENV_KWARGS)
+        env = gymnasium.make(preset.env_id, **preset.env_kwargs, split=preset.splits.train)
         try:
             _, info = env.reset(seed=seed)
         finally:

@@ -1,12 +1,11 @@
-"""The embedded default run: a tiny model learns, by multi-turn reinforcement learning, to search and to answer, on a two-core CPU without any download.
+"""The embedded run: a tiny model, made here, learns an environment by multi-turn reinforcement learning, on a two-core CPU without any download.
 
-It is the ordinary path in small: the registered `AgentR1/HotpotQA-v0` at `level="bridge"`, the default tokenizer and its chat template, `AgentGRPOTrainer`
-and `evaluate`. Only the model is particular to it: two layers, made here, and started by imitation of an impatient expert (`warm_start.py`), which
-writes perfect calls and stops reading too early. What the expert's habits allow is the imitation ceiling; what goes beyond it was learned from
-the reward alone.
+It is the ordinary path in small: a registered environment, the default tokenizer and its chat template, `AgentGRPOTrainer` and `evaluate`. Only the
+model is particular to it, and how it is started: by imitation of an imperfect expert. What differs between environments stands in a preset
+(`agent_gym.trainers.presets`): the tasks, the warm start, the settings.
 
-Training uses worlds of the split "train"; the figures are those of 200 worlds of the split "test", with which the training worlds share no
-entity; the curve in between is measured on "validation".
+Three splits keep the figures clean: training uses the first, the end of the warm start and the curve between the updates the second, and the figures
+before and after are those of tasks of the third.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,24 +23,15 @@ import torch
 from transformers import AutoModelForCausalLM, TrainerCallback
 
 from agent_gym._names import as_ids
-from agent_gym.chat import load_tokenizer
-from agent_gym.evaluation import Evaluation, Played, evaluate
+from agent_gym.evaluation import MODEL_ARMS, Evaluation, Played, evaluate
 from agent_gym.policies import TransformersPolicy
 from agent_gym.runs import RunFolder
 from agent_gym.trainers.config import AgentGRPOConfig
 from agent_gym.trainers.environments import EnvironmentMaker
 from agent_gym.trainers.grpo import AgentGRPOTrainer
+from agent_gym.trainers.presets import DEFAULT_ENV, get_preset
+from agent_gym.trainers.presets.base import EmbeddedConfig, Preset
 from agent_gym.trainers.run_callback import RunCallback
-from agent_gym.trainers.warm_start import (
-    WARM_START_ENV,
-    WARM_START_ENV_KWARGS,
-    WarmStartConfig,
-    WarmStartProgress,
-    build_tiny_model,
-    freeze_embedding,
-    record_demonstrations,
-    warm_start,
-)
 
 __all__ = ["EmbeddedConfig", "run_embedded"]
 
@@ -51,63 +41,10 @@ EVALUATION_BATCH = 256  # episodes at once, the default of `agent-gym eval` too:
 _KEPT_EPISODES = 40  # of each evaluation, for the report
 
 
-@dataclass(frozen=True, slots=True)
-class EmbeddedConfig:
-    """Settings of the embedded run.
-
-    Attributes:
-        updates: optimiser steps of GRPO, one per generation batch.
-        tasks_per_update: questions in a generation batch.
-        num_generations: episodes per question.
-        learning_rate: of GRPO, constant.
-        max_action_tokens: longest reply, in tokens.
-        eval_tasks: held-out tasks of the split "test", before and after.
-        curve_tasks: tasks of the split "validation" for the curve in between; 0 measures none.
-        curve_every: updates between two points of the curve.
-        save_every: updates between two checkpoints.
-        warm_start: of the imitation.
-    """
-
-    updates: int = 50
-    tasks_per_update: int = 16
-    num_generations: int = 8
-    learning_rate: float = 5e-4
-    max_action_tokens: int = 40
-    eval_tasks: int = 200
-    curve_tasks: int = 64
-    curve_every: int = 10
-    save_every: int = 10
-    warm_start: WarmStartConfig = field(default_factory=WarmStartConfig)
-
-    def __post_init__(self) -> None:
-        """Take a mapping for the warm start, as a configuration file gives it, and check the sizes.
-
-        Raises:
-            ValueError: naming the setting.
-        """
-        if isinstance(self.warm_start, Mapping):
-            object.__setattr__(self, "warm_start", WarmStartConfig(**self.warm_start))
-        least = {"updates": 1, "tasks_per_update": 1, "num_generations": 2, "max_action_tokens": 1, "eval_tasks": 1}
-        least |= {"curve_tasks": 0, "curve_every": 1, "save_every": 1}
-        for name, low in least.items():
-            if getattr(self, name) < low:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least {low}")
-        if not self.learning_rate > 0:
-            raise ValueError(f"learning_rate={self.learning_rate} must be positive")
-
-    @property
-    def imitation_ceiling(self) -> float:
-        """Success of a perfect imitation of the impatient expert, over two- and three-hop questions in equal parts."""
-        return (self.warm_start.continue_probability + self.warm_start.continue_probability**2) / 2
-
-    def smoke(self) -> EmbeddedConfig:
-        """The same run with two updates and few tasks, to see that everything works."""
-        return replace(self, updates=2, eval_tasks=40, curve_tasks=0, tasks_per_update=4)
-
-
 def run_embedded(
     config: EmbeddedConfig | None = None,
     *,
+    env_id: str = DEFAULT_ENV,
     output_dir: str | Path,
     seed: int = 0,
     smoke: bool = False,
@@ -118,7 +55,8 @@ def run_embedded(
     """Make the model, warm-start it, train it, and measure it before and after.
 
     Args:
-        config: settings; None for the defaults.
+        config: settings, of the preset's type; None for its defaults.
+        env_id: whose preset (see `agent_gym.trainers.presets`).
         output_dir: the run folder (see `agent_gym.runs`).
         seed: of the weights, the tasks and the sampling.
         smoke: two updates instead of all, to see that everything works.
@@ -133,25 +71,30 @@ def run_embedded(
     Raises:
         WarmStartFailed: if imitation does not take.
         RunFolderError: if the folder cannot be used.
+        ValueError: if the environment has no preset, or the settings are another one's.
     """
-    config = config or EmbeddedConfig()
     if resume and RunFolder(output_dir).exists:
         stored = RunFolder(output_dir).config
-        config, seed = EmbeddedConfig(**stored["settings"]), int(stored["seed"])
-    elif smoke:
-        config = config.smoke()
-    run = RunFolder.create(output_dir, _description(config, seed), resume=resume)
-    return _Run(config, run, seed, progress or (lambda *_: None)).finish(resume, interrupt)
+        preset = get_preset(stored["env_id"])
+        config, seed = preset.config(**stored["settings"]), int(stored["seed"])
+    else:
+        preset = get_preset(env_id)
+        config = config or preset.config()
+        if not isinstance(config, preset.config):
+            raise ValueError(f"the settings of a run on {env_id} are a {preset.config.__name__}, not a {type(config).__name__}")
+        config = config.smoke() if smoke else config
+    run = RunFolder.create(output_dir, _description(preset, config, seed), resume=resume)
+    return _Run(preset, config, run, seed, progress or (lambda *_: None)).finish(resume, interrupt)
 
 
-def _description(config: EmbeddedConfig, seed: int) -> dict[str, Any]:
+def _description(preset: Preset, config: EmbeddedConfig, seed: int) -> dict[str, Any]:
     return {
         "kind": "embedded",
-        "env_id": WARM_START_ENV,
-        "env_kwargs": {**WARM_START_ENV_KWARGS, "split": "train"},
+        "env_id": preset.env_id,
+        "env_kwargs": {**preset.env_kwargs, "split": preset.splits.train},
         "evaluation": {
-            "env_kwargs": {**WARM_START_ENV_KWARGS, "split": "test"},
-            "split": "test",
+            "env_kwargs": {**preset.env_kwargs, "split": preset.splits.held_out},
+            "split": preset.splits.held_out,
             "tasks": config.eval_tasks,
             "max_tokens": config.max_action_tokens,
         },
@@ -162,11 +105,11 @@ def _description(config: EmbeddedConfig, seed: int) -> dict[str, Any]:
 
 
 class _Run:
-    """One run: its folder, its seed, and where it reports to."""
+    """One run: its preset, its folder, its seed, and where it reports to."""
 
-    def __init__(self, config: EmbeddedConfig, run: RunFolder, seed: int, progress: Progress) -> None:
-        self.config, self.run, self.seed, self.progress = config, run, seed, progress
-        self.tokenizer: Any = load_tokenizer()
+    def __init__(self, preset: Preset, config: EmbeddedConfig, run: RunFolder, seed: int, progress: Progress) -> None:
+        self.preset, self.config, self.run, self.seed, self.progress = preset, config, run, seed, progress
+        self.tokenizer: Any = preset.tokenizer()
         self.began = time.monotonic()
 
     def finish(self, resume: bool, interrupt: Interrupt | None) -> RunFolder | None:
@@ -196,7 +139,7 @@ class _Run:
             updates=self.config.updates,
             imitation_ceiling=self.config.imitation_ceiling,
             seconds=round(time.monotonic() - self.began + sum(record["seconds"] for record in self.run.metrics("time")), 1),
-            env_id=WARM_START_ENV,
+            env_id=self.preset.env_id,
         )
         return self.run
 
@@ -204,25 +147,20 @@ class _Run:
 
     def imitate(self) -> None:
         """Make the model and warm-start it; the result is checkpoints/warm_start."""
-        settings = self.config.warm_start
-        total = settings.copy_steps + settings.max_steps + settings.decay_steps
+        last: tuple[int, dict[str, Any]] = (1, {})
 
-        def report(made: WarmStartProgress) -> None:
-            step = made.step if made.phase == "copy" else settings.copy_steps + made.step
-            values = {"loss": made.loss, "copied": made.copied}
-            self.progress("warm start", step, total, values)
-            self.run.log("warm_start", step, {"phase": made.phase, **values})
+        def report(step: int, total: int, values: Mapping[str, Any]) -> None:
+            nonlocal last
+            last = (total, {name: value for name, value in values.items() if name != "phase"})
+            self.progress("warm start", step, *last)
+            self.run.log("warm_start", step, values)
+
+        def success(model: Any) -> float:
+            return self.play(model, self.preset.splits.curve, self.config.curve_tasks or 1, {"sampled": 1.0})[0].scores()["sampled"]
 
         with _threads():
-            model = build_tiny_model(self.tokenizer, self.seed)
-            demonstrations = record_demonstrations(
-                settings.demonstrations, seed=self.seed, continue_probability=settings.continue_probability, tokenizer=self.tokenizer
-            )
-            probes = record_demonstrations(
-                settings.probes, split="validation", seed=self.seed, continue_probability=1.0, tokenizer=self.tokenizer
-            )
-            result = warm_start(model, self.tokenizer, demonstrations, probes, seed=self.seed, config=settings, on_progress=report)
-        self.progress("warm start", total, total, {"loss": result.loss, "copied": result.copied})
+            model = self.preset.warm_start(self.config, self.tokenizer, seed=self.seed, report=report, success=success)
+        self.progress("warm start", last[0], *last)
         self.save(model, "warm_start")
 
     def save(self, model: Any, name: str) -> None:
@@ -236,7 +174,7 @@ class _Run:
         """Train by GRPO. Returns whether it came to its end."""
         config = self.config
         model = AutoModelForCausalLM.from_pretrained(str(self.run.checkpoints / "warm_start"), dtype=torch.float32)
-        freeze_embedding(model)
+        self.preset.prepare(model)
         episodes = config.tasks_per_update * config.num_generations
         halves = 2 if episodes % (2 * config.num_generations) == 0 else 1  # two micro-steps: shorter rows are padded less
         args = AgentGRPOConfig(
@@ -264,8 +202,8 @@ class _Run:
         trainer = AgentGRPOTrainer(
             model,
             args,
-            env=WARM_START_ENV,
-            env_kwargs={**WARM_START_ENV_KWARGS, "split": "train"},
+            env=self.preset.env_id,
+            env_kwargs={**self.preset.env_kwargs, "split": self.preset.splits.train},
             processing_class=self.tokenizer,
         )
         callback = RunCallback(self.run, lambda step, total, values: self.progress("train", step, total, values))
@@ -285,19 +223,20 @@ class _Run:
 
     # ------------------------------------------------------------------------------------------------ measuring
 
-    def play(self, model: Any, split: str, tasks: int) -> tuple[Evaluation, Played]:
+    def play(self, model: Any, split: str, tasks: int, arms: Mapping[str, float | None] = MODEL_ARMS) -> tuple[Evaluation, Played]:
         """Evaluate a model as `agent-gym eval` does."""
         make = EnvironmentMaker(
-            WARM_START_ENV,
+            self.preset.env_id,
             tokenizer=self.tokenizer,
             vocab_size=int(model.get_input_embeddings().weight.shape[0]),
             end_of_turn_ids=as_ids(model.generation_config.eos_token_id),
         )
         return evaluate(
-            WARM_START_ENV,
+            self.preset.env_id,
             TransformersPolicy(model, tokenizer=self.tokenizer, max_batch_size=EVALUATION_BATCH, seed=self.seed),
-            env_kwargs={**WARM_START_ENV_KWARGS, "split": split},
+            env_kwargs={**self.preset.env_kwargs, "split": split},
             tasks=tasks,
+            arms=arms,
             max_tokens=self.config.max_action_tokens,
             max_concurrency=EVALUATION_BATCH,
             env_factory=make,
@@ -310,7 +249,7 @@ class _Run:
         model: Any = AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32)
         model.eval()
         with _threads():
-            evaluation, played = self.play(model, "test", self.config.eval_tasks)
+            evaluation, played = self.play(model, self.preset.splits.held_out, self.config.eval_tasks)
         evaluation.save(self.run.path / f"evaluation.{name}.json")
         self.run.save_trajectories(occasion, [*played["greedy"][:_KEPT_EPISODES], *played["sampled"][:_KEPT_EPISODES]])
         scores = evaluation.scores()
@@ -328,7 +267,7 @@ class _Run:
 
 
 class _Curve(TrainerCallback):  # type: ignore[misc,unused-ignore]  # partly untyped base
-    """Measures the policy on validation tasks now and then."""
+    """Measures the policy on tasks of the curve's split now and then."""
 
     def __init__(self, run: _Run) -> None:
         self.run = run
@@ -339,7 +278,7 @@ class _Curve(TrainerCallback):  # type: ignore[misc,unused-ignore]  # partly unt
         training = model.training
         model.eval()
         try:
-            evaluation, _ = self.run.play(model, "validation", self.run.config.curve_tasks)
+            evaluation, _ = self.run.play(model, self.run.preset.splits.curve, self.run.config.curve_tasks)
         finally:
             model.train(training)
         scores = {f"validation/{arm}": value for arm, value in evaluation.scores().items()}

@@ -1,4 +1,4 @@
-"""A tiny language model and its warm start, so that reinforcement learning on the easy HotpotQA level has something to work with.
+"""The warm start on HotpotQA, so that reinforcement learning on its easy level has something to work with.
 
 A model that never calls the tool is never rewarded, so reinforcement learning needs a start that does the task at times. Imitation gives it:
 demonstrations of an *impatient* expert, which makes perfect calls but often answers with the person on the page before it, although the
@@ -16,8 +16,6 @@ copy names that it has never seen (the splits share no entity). What makes that 
 
 **It ends when names are copied**, not after a number of steps: measured on worlds of the validation split, whose names stand in no demonstration.
 The loss is a poor guide (it looks fine long before), and where copying has not come, no reward ever will: then this raises.
-
-The embedding is small in everything but its spread: with the usual standard deviation of 0.02 a model of this size does not learn to copy at all.
 """
 
 from __future__ import annotations
@@ -34,7 +32,9 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from agent_gym.data.bridge_world import PEOPLE, boss_of
+from agent_gym.trainers.imitation import IGNORED, Batch, WarmStartFailed, pack, predictions, shuffled
 from agent_gym.trainers.rows import build_rows
+from agent_gym.trainers.tiny_model import INITIALIZER_RANGE, freeze_embedding
 from agent_gym.trajectory import Trajectory
 from agent_gym.wrappers.recorder import StepRecorder
 
@@ -45,12 +45,9 @@ __all__ = [
     "WARM_START_ENV",
     "WARM_START_ENV_KWARGS",
     "WarmStartConfig",
-    "WarmStartFailed",
     "WarmStartProgress",
     "WarmStartResult",
-    "build_tiny_model",
     "copy_accuracy",
-    "freeze_embedding",
     "impatient_expert",
     "name_ids",
     "record_demonstrations",
@@ -60,19 +57,8 @@ __all__ = [
 WARM_START_ENV = "AgentR1/HotpotQA-v0"
 WARM_START_ENV_KWARGS: dict[str, Any] = {"level": "bridge"}
 
-HIDDEN_SIZE = 64
-NUM_LAYERS = 2
-NUM_HEADS = 2
-HEAD_SIZE = 32
-FEED_FORWARD_SIZE = 128
-INITIALIZER_RANGE = 0.08  # about 0.6 / sqrt(hidden size)
 NAME_SPREAD = 0.22  # standard deviation of the rows of names at the end; they start at INITIALIZER_RANGE as all others do
 CONTINUE_PROBABILITY = 0.4
-_IGNORED = -100
-
-
-class WarmStartFailed(RuntimeError):
-    """The model did not learn to copy names within the steps allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,51 +172,6 @@ def name_ids(tokenizer: PreTrainedTokenizerBase, *splits: str) -> NDArray[np.int
     return np.array(ids, dtype=np.int64)
 
 
-def build_tiny_model(tokenizer: PreTrainedTokenizerBase, seed: int) -> Qwen3ForCausalLM:
-    """Make the untrained model: Qwen3, two layers, about 170,000 parameters, tied embedding, float32.
-
-    Args:
-        tokenizer: gives the vocabulary and its special ids.
-        seed: of the weights; the global generator is left as it was.
-
-    Returns:
-        The model, on the CPU.
-    """
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=HIDDEN_SIZE,
-        num_hidden_layers=NUM_LAYERS,
-        num_attention_heads=NUM_HEADS,
-        num_key_value_heads=NUM_HEADS,
-        head_dim=HEAD_SIZE,
-        intermediate_size=FEED_FORWARD_SIZE,
-        max_position_embeddings=32768,
-        tie_word_embeddings=True,
-        initializer_range=INITIALIZER_RANGE,
-        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = Qwen3ForCausalLM(config)
-    return model
-
-
-def freeze_embedding(model: Any) -> None:
-    """Take the (tied) embedding out of training, so that names that no training world holds stay as good as the others.
-
-    The saved model is an ordinary one and does not remember this: call it again on a model that was loaded to be trained on.
-
-    Args:
-        model: a causal language model.
-    """
-    model.get_input_embeddings().weight.requires_grad_(False)
-
-
 class _Names:
     """The rows of the names in the embedding: random, and kept from learning."""
 
@@ -247,16 +188,16 @@ class _Names:
         with torch.no_grad():
             self.weight[self.ids] = spread * torch.randn(len(self.ids), self.weight.shape[1], generator=self.generator)
 
-    def exchange(self, batch: _Batch) -> _Batch:
+    def exchange(self, batch: Batch) -> Batch:
         """Exchange the names of the training split for one another, in each sequence by a permutation of its own."""
         ids, targets = batch.ids.clone(), batch.targets.clone()
         for row in range(len(ids)):
             other = torch.arange(len(self.mask))
             other[self.known] = self.known[torch.randperm(len(self.known), generator=self.generator)]
             ids[row] = other[ids[row]]
-            wanted = targets[row] != _IGNORED
+            wanted = targets[row] != IGNORED
             targets[row, wanted] = other[targets[row, wanted]]
-        return _Batch(ids, targets)
+        return Batch(ids, targets)
 
     def keep(self) -> None:
         """Take the names' rows out of the present gradient."""
@@ -343,24 +284,6 @@ def record_demonstrations(
     return trajectories
 
 
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """Right-padded sequences: ids, and targets with `_IGNORED` where nothing is to be learned; int64, shape (rows, length)."""
-
-    ids: torch.Tensor
-    targets: torch.Tensor
-
-
-def _pack(sequences: Sequence[tuple[NDArray[np.int64], NDArray[np.bool_]]]) -> _Batch:
-    length = max(len(ids) for ids, _ in sequences)
-    all_ids = np.zeros((len(sequences), length), dtype=np.int64)
-    targets = np.full((len(sequences), length), _IGNORED, dtype=np.int64)
-    for index, (ids, mask) in enumerate(sequences):
-        all_ids[index, : len(ids)] = ids
-        targets[index, : len(ids)][mask] = ids[mask]
-    return _Batch(torch.from_numpy(all_ids), torch.from_numpy(targets))
-
-
 def _sequences(trajectories: Sequence[Trajectory]) -> list[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
     """Merged rows of the trajectories: ids, and which of them the expert wrote."""
     rows = [row for trajectory in trajectories for row in build_rows(trajectory, [1.0] * len(trajectory))]
@@ -368,14 +291,6 @@ def _sequences(trajectories: Sequence[Trajectory]) -> list[tuple[NDArray[np.int6
 
 
 # ---------------------------------------------------------------------------------------------------- training
-
-
-def _predictions(model: Qwen3ForCausalLM, batch: _Batch) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits and targets of the tokens that are to be learned. Right padding needs no mask in a causal model."""
-    hidden = model.model(input_ids=batch.ids).last_hidden_state[:, :-1]
-    targets = batch.targets[:, 1:]
-    wanted = targets != _IGNORED
-    return model.lm_head(hidden[wanted]), targets[wanted]
 
 
 def copy_accuracy(model: Qwen3ForCausalLM, probes: Sequence[Trajectory], names: torch.Tensor) -> float:
@@ -390,7 +305,7 @@ def copy_accuracy(model: Qwen3ForCausalLM, probes: Sequence[Trajectory], names: 
         A number in [0, 1].
     """
     with torch.inference_mode():
-        logits, targets = _predictions(model, _pack(_sequences(probes)))
+        logits, targets = predictions(model, pack(_sequences(probes)))
         chosen = names[targets]
         right = logits.argmax(-1) == targets
     return float(right[chosen].float().mean())
@@ -422,25 +337,15 @@ class _Optimizer:
         return float(loss.detach())
 
 
-def _copy_exercises(names: _Names, config: WarmStartConfig) -> Iterator[_Batch]:
+def _copy_exercises(names: _Names, config: WarmStartConfig) -> Iterator[Batch]:
     while True:
         drawn = [
             names.known[torch.randperm(len(names.known), generator=names.generator)[: config.copy_names]] for _ in range(config.batch_size)
         ]
         ids = torch.stack(drawn).repeat(1, config.copy_repeats)
         targets = ids.clone()
-        targets[:, : config.copy_names] = _IGNORED
-        yield _Batch(ids, targets)
-
-
-def _shuffled(number: int, rng: np.random.Generator, size: int) -> Iterator[NDArray[np.int64]]:
-    """Batches of indices, each index once per round."""
-    waiting = np.empty(0, dtype=np.int64)
-    while True:
-        while len(waiting) < size:
-            waiting = np.concatenate([waiting, rng.permutation(number)])
-        yield waiting[:size]
-        waiting = waiting[size:]
+        targets[:, : config.copy_names] = IGNORED
+        yield Batch(ids, targets)
 
 
 def warm_start(
@@ -485,13 +390,13 @@ def warm_start(
     model.train()
     optimizer = _Optimizer(model, names, config)
     for step, batch in zip(range(1, config.copy_steps + 1), _copy_exercises(names, config), strict=False):
-        logits, targets = _predictions(model, batch)
+        logits, targets = predictions(model, batch)
         loss = optimizer.step(functional.cross_entropy(logits, targets))
         if step % config.check_every == 0:
             report("copy", step, loss, float((logits.argmax(-1) == targets).float().mean()))
 
     sequences = _sequences(demonstrations)
-    order = _shuffled(len(sequences), np.random.default_rng(np.random.SeedSequence([seed, 3])), config.batch_size)
+    order = shuffled(len(sequences), np.random.default_rng(np.random.SeedSequence([seed, 3])), config.batch_size)
     optimizer = _Optimizer(model, names, config)
     known: deque[float] = deque(maxlen=3)
     drawn_after, copied_after, step, copied, loss = 0, 0, 0, 0.0, float("nan")
@@ -506,8 +411,8 @@ def warm_start(
         if drawn_after:
             grown = min(1.0, (step - drawn_after) / config.growth_steps)
             names.draw(INITIALIZER_RANGE + grown * (NAME_SPREAD - INITIALIZER_RANGE))
-        batch = names.exchange(_pack([sequences[index] for index in next(order)]))
-        logits, targets = _predictions(model, batch)
+        batch = names.exchange(pack([sequences[index] for index in next(order)]))
+        logits, targets = predictions(model, batch)
         chosen = names.mask[targets]
         known.append(float((logits.argmax(-1) == targets)[chosen].float().mean()))
         share = 1.0 - (step - copied_after) / config.decay_steps if copied_after else 1.0

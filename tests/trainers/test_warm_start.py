@@ -10,14 +10,12 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from agent_gym.chat import load_tokenizer
 from agent_gym.data.bridge_world import PEOPLE
+from agent_gym.trainers.imitation import WarmStartFailed
+from agent_gym.trainers.tiny_model import INITIALIZER_RANGE, build_tiny_model, freeze_embedding
 from agent_gym.trainers.warm_start import (
-    INITIALIZER_RANGE,
     NAME_SPREAD,
     WarmStartConfig,
-    WarmStartFailed,
-    build_tiny_model,
     copy_accuracy,
-    freeze_embedding,
     name_ids,
     record_demonstrations,
     warm_start,

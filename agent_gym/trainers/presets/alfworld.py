@@ -1,0 +1,209 @@
+"""The embedded run on `AgentR1/ALFWorld-v0`: a tiny model learns to find something in a kitchen, to heat or cool it, and to put it where it belongs.
+
+Two kinds of task in small rooms, twelve commands at most. The commands are not listed: the model has to write them, with the names that the room
+told it. Before each command it says how things stand, which is what a model of three layers needs to tell one situation from another. It is
+started on demonstrations of an expert that has to search as well and is clumsy (`agent_gym.trainers.imitation`), and sent on as soon as it
+solves some tasks.
+
+Training uses games of the split "train", the figures are those of games of "valid_unseen", whose rooms are furnished as no training room is; the end of
+the imitation and the curve are measured on "valid_seen".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from agent_gym.envs.alfworld.rooms import OBJECTS, RECEPTACLES
+from agent_gym.trainers.imitation import ImitationConfig, ImitationProgress, Turn, imitate, record_demonstrations
+from agent_gym.trainers.presets.base import EmbeddedConfig, Preset, Report, Splits, Success
+from agent_gym.trainers.tiny_model import TinyShape, build_tiny_model, tokenizer_with_words
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM
+
+__all__ = ["ALFWorldConfig", "ALFWorldPreset", "searching_expert"]
+
+_WORDS = (
+    "ALFRED",
+    "Looking",
+    "Nothing",
+    "On",
+    "In",
+    "TextWorld",
+    "The",
+    "Welcome",
+    "You",
+    "Your",
+    "arrive",
+    "around",
+    "clean",
+    "closed",
+    "cold",
+    "command",
+    "cool",
+    "else",
+    "happens",
+    "heat",
+    "held",
+    "hot",
+    "last",
+    "line",
+    "middle",
+    "move",
+    "nothing",
+    "open",
+    "pick",
+    "put",
+    "quickly",
+    "reply",
+    "room",
+    "some",
+    "stands",
+    "take",
+    "task",
+    "up",
+    "using",
+)
+HUNCH = 0.25
+"""How often the searching expert goes straight to the right place."""
+_GO = "go to "
+
+
+class _Treatment(NamedTuple):
+    """What is done to the thing on its way, and how it is then."""
+
+    verb: str
+    result: str
+
+
+_TREATMENTS: Mapping[str, _Treatment] = {
+    "pick_heat_then_place_in_recep": _Treatment("heat", "hot"),
+    "pick_cool_then_place_in_recep": _Treatment("cool", "cold"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ALFWorldConfig(EmbeddedConfig):
+    """Settings of the run on ALFWorld; see `EmbeddedConfig`."""
+
+    updates: int = 60
+    learning_rate: float = 1e-3
+    max_action_tokens: int = 32
+    warm_start: ImitationConfig = field(default_factory=ImitationConfig)
+
+    def smoke(self) -> ALFWorldConfig:
+        """Two updates behind a few steps of imitation, which need not succeed."""
+        few = replace(self.warm_start, demonstrations=64, copy_steps=20, min_steps=20, check_every=20, success_at_least=0.0, decay_steps=0)
+        return replace(self, updates=2, eval_tasks=40, curve_tasks=0, tasks_per_update=4, warm_start=few)
+
+
+def searching_expert(env: Any, rng: np.random.Generator) -> Callable[[Mapping[str, Any]], Turn]:
+    """Return an expert that knows no more than the model: it looks for the thing, place by place, and opens what is closed.
+
+    Now and then it has a hunch where to look, and is right; that is how its imitators learn where things usually are. Before each command it says how
+    things stand: "mug not here", "mug here", "mug held", and "mug hot" or "mug cold" in the end. Its slips are those of a beginner: any admissible
+    command, a step of the plan before its time, or seeing and taking what is not there.
+
+    Args:
+        env: an `ALFWorldEnv` at the start of an episode.
+        rng: of the order in which it looks, its hunches and its slips.
+
+    Returns:
+        A function from info to the next turn. Once the thing has been seen, the command is that of the environment's own expert.
+    """
+    from agent_gym.envs.alfworld.expert import plan
+
+    goal = env.task.game.goal
+    thing, treatment = goal.object_type.lower(), _TREATMENTS[goal.task_type]
+    shown = re.compile(rf"\b{thing} \d")
+    visited: set[str] = set()
+    found = treated = False
+    here = ""
+
+    def act(info: Mapping[str, Any]) -> Turn:
+        nonlocal found, treated, here
+        commands: Sequence[str] = info["admissible_commands"]
+        found = found or bool(shown.search(info["feedback"]))
+        treated = treated or info["feedback"].startswith(f"You {treatment.verb} the {thing}")
+        if info["command"].startswith(_GO) and info["action_valid"]:
+            visited.add(info["command"])
+            here = info["command"].removeprefix(_GO)
+        if any(re.match(rf"examine {thing} \d", command) for command in commands):  # possible for what is held alone
+            state = treatment.result if treated else "held"
+        else:
+            state = "here" if any(re.match(rf"take {thing} \d", command) for command in commands) else "not here"
+        closed = [command for command in commands if command.startswith("open ")]
+        unseen = [command for command in commands if command.startswith(_GO) and command not in visited]
+        choices = [] if found else closed or ([] if rng.random() < HUNCH else unseen)
+        steps = plan(env._simulator) or ["look"]
+        command = choices[int(rng.integers(len(choices)))] if choices else steps[0]
+        slips = [[say(state, other) for other in commands], early(state, steps), [say("here", f"take {thing} 1 from {here}")]]
+        kinds = [kind for kind in slips[: 3 if here else 2] if kind]
+        kind = kinds[int(rng.integers(len(kinds)))]
+        return Turn(say(state, command), kind[int(rng.integers(len(kind)))])
+
+    def say(state: str, command: str) -> str:
+        return f"{thing} {state}\n{env.write_command(command)}"
+
+    def early(state: str, steps: Sequence[str]) -> list[str]:
+        """The later steps of a plan, each with the words that it will stand behind."""
+        replies = []
+        for step in steps:
+            state = "here" if step.startswith("take ") else state
+            replies.append(say(state, step))
+            state = "held" if step.startswith("take ") else treatment.result if step.startswith(treatment.verb) else state
+        return replies[1:]
+
+    return act
+
+
+class ALFWorldPreset(Preset):
+    """Heat something or cool it, and put it somewhere."""
+
+    env_id: ClassVar[str] = "AgentR1/ALFWorld-v0"
+    label: ClassVar[str] = "alfworld"
+    goal: ClassVar[str] = "to find things in small kitchens, to heat or cool them and to put them where they belong"
+    env_kwargs: ClassVar[Mapping[str, Any]] = {
+        "level": "small",
+        "task_types": list(_TREATMENTS),
+        "context": "append",
+        "action_format": "line",
+        "show_admissible": False,
+        "system_prompt": "Do the task.",
+        "max_turns": 12,
+    }
+    splits: ClassVar[Splits] = Splits("train", "valid_seen", "valid_unseen")
+    config: ClassVar[type[EmbeddedConfig]] = ALFWorldConfig
+
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The default tokenizer with the household's names and the words of its sentences as entries of their own; see `Preset.tokenizer`."""
+        return tokenizer_with_words([name.lower() for name in (*OBJECTS, *RECEPTACLES)] + list(_WORDS))
+
+    def warm_start(
+        self, config: EmbeddedConfig, tokenizer: PreTrainedTokenizerBase, *, seed: int, report: Report, success: Success
+    ) -> Qwen3ForCausalLM:
+        """Imitate until some tasks are solved; see `Preset.warm_start`."""
+        settings: ImitationConfig = config.warm_start
+        total = settings.copy_steps + settings.max_steps + settings.decay_steps
+
+        def told(made: ImitationProgress) -> None:
+            measured = {} if made.success is None else {"sampled": made.success}
+            report(made.step, total, {"phase": made.phase, "loss": made.loss, "accuracy": made.accuracy, **measured})
+
+        model = build_tiny_model(tokenizer, seed, TinyShape(layers=3))
+        demonstrations = record_demonstrations(
+            self.env_id,
+            {**self.env_kwargs, "split": self.splits.train},
+            settings.demonstrations,
+            slip=settings.slip,
+            seed=seed,
+            expert=searching_expert,
+            tokenizer=tokenizer,
+        )
+        imitate(model, demonstrations, success, seed=seed, config=settings, on_progress=told)
+        return model

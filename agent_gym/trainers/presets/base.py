@@ -1,0 +1,146 @@
+"""What a preset of the embedded run has to say: its tasks, its settings and its warm start."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+
+from agent_gym.chat import load_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM
+
+__all__ = ["EmbeddedConfig", "Preset", "Report", "Splits", "Success"]
+
+Report = Callable[[int, int, Mapping[str, Any]], None]
+"""Told how a warm start goes on: (step, total, values)."""
+Success = Callable[[Any], float]
+"""Sampled success of a model on tasks of the curve's split."""
+Own = TypeVar("Own", bound="EmbeddedConfig")
+
+
+class Splits(NamedTuple):
+    """The environment's splits.
+
+    Attributes:
+        train: demonstrations and training.
+        curve: whatever is measured on the way: the end of the warm start, the curve between the updates.
+        held_out: before and after; nothing is chosen by it.
+    """
+
+    train: str
+    curve: str
+    held_out: str
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedConfig:
+    """Settings of an embedded run. A preset has a subclass with defaults of its own and a `warm_start` of its own type.
+
+    Attributes:
+        updates: optimiser steps of GRPO, one per generation batch.
+        tasks_per_update: tasks in a generation batch.
+        num_generations: episodes per task.
+        learning_rate: of GRPO, constant.
+        max_action_tokens: longest reply, in tokens.
+        eval_tasks: held-out tasks, before and after.
+        curve_tasks: tasks of the curve's split between the updates; 0 measures none.
+        curve_every: updates between two points of the curve.
+        save_every: updates between two checkpoints.
+        warm_start: of the warm start; a dataclass.
+    """
+
+    updates: int = 50
+    tasks_per_update: int = 16
+    num_generations: int = 8
+    learning_rate: float = 5e-4
+    max_action_tokens: int = 40
+    eval_tasks: int = 200
+    curve_tasks: int = 64
+    curve_every: int = 10
+    save_every: int = 10
+    warm_start: Any = None
+
+    def __post_init__(self) -> None:
+        """Take a mapping for the warm start, as a configuration file gives it, and check the sizes.
+
+        Raises:
+            ValueError: naming the setting.
+        """
+        if isinstance(self.warm_start, Mapping):
+            make = next(one.default_factory for one in fields(self) if one.name == "warm_start")
+            object.__setattr__(self, "warm_start", replace(make(), **self.warm_start))  # type: ignore[operator]  # every preset has one
+        least = {"updates": 1, "tasks_per_update": 1, "num_generations": 2, "max_action_tokens": 1, "eval_tasks": 1}
+        least |= {"curve_tasks": 0, "curve_every": 1, "save_every": 1}
+        for name, low in least.items():
+            if getattr(self, name) < low:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least {low}")
+        if not self.learning_rate > 0:
+            raise ValueError(f"learning_rate={self.learning_rate} must be positive")
+
+    @property
+    def imitation_ceiling(self) -> float | None:
+        """Success of a perfect imitation of the demonstrations, where it can be computed."""
+        return None
+
+    def smoke(self: Own) -> Own:
+        """The same run with two updates and few tasks, to see that everything works."""
+        return replace(self, updates=2, eval_tasks=40, curve_tasks=0, tasks_per_update=4)
+
+
+class Preset(ABC):
+    """One environment of the embedded run.
+
+    Attributes:
+        env_id: of the environment.
+        label: the first word of the run folder's default name.
+        goal: what the model learns, for people.
+        env_kwargs: its keywords besides the split; JSON, since run folders keep them.
+        splits: see `Splits`.
+        config: the type of the settings; its defaults are the preset's.
+    """
+
+    env_id: ClassVar[str]
+    label: ClassVar[str]
+    goal: ClassVar[str]
+    env_kwargs: ClassVar[Mapping[str, Any]]
+    splits: ClassVar[Splits]
+    config: ClassVar[type[EmbeddedConfig]]
+
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """Return the tokenizer of the run; it is kept with each checkpoint.
+
+        Returns:
+            The default one, unless a preset has another.
+        """
+        return load_tokenizer()
+
+    @abstractmethod
+    def warm_start(
+        self, config: EmbeddedConfig, tokenizer: PreTrainedTokenizerBase, *, seed: int, report: Report, success: Success
+    ) -> Qwen3ForCausalLM:
+        """Make the model and bring it to where reinforcement learning can begin.
+
+        Args:
+            config: of type `config`.
+            tokenizer: that of `tokenizer`.
+            seed: of weights and demonstrations.
+            report: to be told now and then how it goes on.
+            success: measures the model.
+
+        Returns:
+            The model.
+
+        Raises:
+            WarmStartFailed: where reinforcement learning would have nothing to begin with.
+        """
+
+    def prepare(self, model: Any) -> None:
+        """Make ready for training what a checkpoint does not remember, such as frozen weights.
+
+        Args:
+            model: loaded from the warm start's checkpoint.
+        """
+        return None

@@ -1,0 +1,125 @@
+"""The presets of the embedded run: what they say is usable, and the run on ALFWorld is whole, repeatable and played on other rooms."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+
+import agent_gym  # noqa: F401  # registers the ids
+from agent_gym.cli import main
+from agent_gym.runs import RunFolder
+from agent_gym.trainers.embedded import run_embedded
+from agent_gym.trainers.imitation import WarmStartFailed
+from agent_gym.trainers.presets import DEFAULT_ENV, PRESETS, get_preset
+from agent_gym.trainers.presets.alfworld import ALFWorldConfig, ALFWorldPreset
+from agent_gym.trainers.presets.base import EmbeddedConfig
+from agent_gym.trainers.presets.hotpotqa import HotpotQAConfig
+from agent_gym.trainers.warm_start import WarmStartConfig
+
+ALFWORLD = "AgentR1/ALFWorld-v0"
+
+
+@pytest.mark.parametrize("env_id", PRESETS)
+def test_a_preset_names_an_environment_that_it_can_make_in_each_of_its_splits(env_id: str) -> None:
+    preset = get_preset(env_id)
+    assert preset.env_id == env_id and len(set(preset.splits)) == 3
+    assert json.loads(json.dumps(dict(preset.env_kwargs))) == dict(preset.env_kwargs)
+    seen = set()
+    for split in preset.splits:
+        env = gymnasium.make(env_id, split=split, **preset.env_kwargs)
+        _, info = env.reset(seed=0)
+        seen.add(info["task_id"])
+        assert info["observation_length"] < 512
+        env.close()
+    assert len(seen) == 3
+
+
+@pytest.mark.parametrize("env_id", PRESETS)
+def test_settings_survive_the_run_folder(env_id: str) -> None:
+    preset = get_preset(env_id)
+    config = preset.config(updates=7)
+    assert preset.config(**json.loads(json.dumps(asdict(config)))) == replace(
+        config, warm_start=replace(config.warm_start, betas=list(config.warm_start.betas))
+    )
+    assert type(config.smoke()) is preset.config and config.smoke().updates == 2
+
+
+def test_settings_given_in_part_keep_the_defaults_of_their_preset() -> None:
+    assert ALFWorldConfig(warm_start={"slip": 0.5}).warm_start == replace(ALFWorldConfig().warm_start, slip=0.5)
+    assert isinstance(HotpotQAConfig(warm_start={"max_steps": 3}).warm_start, WarmStartConfig)
+    with pytest.raises(TypeError, match="max_step"):
+        ALFWorldConfig(warm_start={"max_step": 3})
+    with pytest.raises(ValueError, match=r"updates=0 must be at least 1"):
+        ALFWorldConfig(updates=0)
+
+
+def test_the_preset_is_chosen_by_the_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert isinstance(get_preset(ALFWORLD), ALFWorldPreset) and get_preset().env_id == DEFAULT_ENV == "AgentR1/HotpotQA-v0"
+    with pytest.raises(ValueError, match=r"no preset for AgentR1/Tool-v0, only for AgentR1/HotpotQA-v0, AgentR1/ALFWorld-v0"):
+        get_preset("AgentR1/Tool-v0")
+    with pytest.raises(ValueError, match="ALFWorldConfig, not a HotpotQAConfig"):
+        run_embedded(HotpotQAConfig(), env_id=ALFWORLD, output_dir=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    assert main(["train", ALFWORLD, "--dry-run", "--set", "warm_start.slip=0.25"]) == 0
+    shown = capsys.readouterr().out
+    assert ALFWORLD in shown and "'slip': 0.25" in shown and "dry run passed" in shown
+    assert main(["train", "AgentR1/Tool-v0"]) == 2
+    assert "give a model: --model M" in capsys.readouterr().err
+
+
+def test_a_warm_start_that_fails_ends_the_run_with_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = {"demonstrations": 8, "copy_steps": 1, "batch_size": 4, "min_steps": 1, "check_every": 1, "max_steps": 1}
+    words = [word for name, value in settings.items() for word in ("--set", f"warm_start.{name}={value}")]
+    assert main(["train", ALFWORLD, "--output-dir", str(tmp_path / "run"), "--set", "curve_tasks=2", *words]) == 1
+    said = capsys.readouterr()
+    assert "warm start failed: after 1 steps of imitation 0% of the tasks are solved" in said.err and "Traceback" not in said.err
+    config = replace(ALFWorldConfig(curve_tasks=2), warm_start=replace(ALFWorldConfig().warm_start, **settings))
+    with pytest.raises(WarmStartFailed):
+        run_embedded(config, env_id=ALFWORLD, output_dir=tmp_path / "other")
+
+
+def test_training_rooms_and_held_out_rooms_are_other_rooms() -> None:
+    preset = get_preset(ALFWORLD)
+
+    def rooms(split: str) -> set[str]:
+        env: Any = gymnasium.make(ALFWORLD, split=split, **preset.env_kwargs)
+        found = set()
+        for seed in range(150):
+            _, info = env.reset(seed=seed)
+            found.add(info["feedback"])
+        env.close()
+        return found
+
+    train, held_out = rooms(preset.splits.train), rooms(preset.splits.held_out)
+    assert len(held_out) > 5 and train.isdisjoint(held_out)
+
+
+@pytest.mark.slow
+def test_the_smoke_run_on_alfworld_is_whole_and_its_evaluation_repeats_in_a_new_process(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert main(["train", ALFWORLD, "--smoke", "--output-dir", str(folder)]) == 0
+    run = RunFolder.open(folder)
+    assert run.summary is not None and run.summary["env_id"] == ALFWORLD and run.summary["updates"] == 2
+    assert run.config["evaluation"]["split"] == "valid_unseen" and run.config["env_kwargs"]["split"] == "train"
+    page = run.report_path.read_text(encoding="utf-8")
+    for part in (ALFWORLD, "held out, greedy", "Before reinforcement learning"):
+        assert part in page, part
+    command = ["eval", "--model", str(folder), "--output-dir", str(tmp_path / "ev")]
+    program = f"import sys; from agent_gym.cli import main; sys.exit(main({command!r}))"
+    subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
+    content = json.loads((tmp_path / "ev" / "evaluation.json").read_text(encoding="utf-8"))
+    assert content["split"] == "valid_unseen" and content["level"] == "small" and content["tasks"] == run.summary["tasks"]
+    assert content["arms"]["greedy"]["estimates"]["success"]["mean"] == run.summary["final"]["greedy"]
+
+
+def test_settings_of_the_base_are_checked_whatever_the_preset() -> None:
+    for name, value in {"updates": 0, "num_generations": 1, "curve_tasks": -1, "learning_rate": 0.0}.items():
+        with pytest.raises(ValueError, match=name):
+            EmbeddedConfig(**{name: value})
