@@ -219,8 +219,6 @@ def test_imitation_learns_what_is_meant(env_id: str, tokenizer: Any) -> None:
     recorded = record(env_id, tokenizer, slip=0.3, episodes=60)
     model = build_tiny_model(tokenizer, 0)
     accuracies = []
-    config = replace(
-        QUICK, copy_steps=60, batch_size=16, warmup_steps=10, min_steps=80, check_every=80, max_steps=80, decay_steps=0, slip_steps=0
-    )
+    config = replace(QUICK, copy_steps=60, batch_size=16, warmup_steps=10, min_steps=80, check_every=80, max_steps=80, decay_steps=0)
     imitate(model, recorded, lambda _: 1.0, seed=0, config=config, on_progress=lambda made: accuracies.append(made.accuracy))
     assert accuracies[-1] > 0.95
