@@ -80,6 +80,9 @@ def test_files_processes_and_memory_stay_flat(game_cache: Path, method: str) -> 
     for row, ids in zip(actions, moves, strict=True):
         row[: len(ids)] = ids
     probe.close()
+    del probe
+    gc.collect()
+    inherited = interpreters() if method == "fork" else 0  # what earlier tests of this process hold, a forked worker has mapped too
     before, own_files = children(), open_files()
     makers: list[Callable[[], TextWorldEnv]] = [partial(make, str(game_cache))] * NUMBER
     vector = AsyncVectorEnv(makers, context=method)
@@ -101,6 +104,6 @@ def test_files_processes_and_memory_stay_flat(game_cache: Path, method: str) -> 
     assert (early["pid"] == late["pid"]).all() and len(set(late["pid"])) == NUMBER
     assert all(one == processes[0] for one in processes) and len(processes[0] - before) <= NUMBER + 1  # spawn brings a resource tracker
     assert (late["files"] == early["files"]).all(), (early["files"], late["files"])
-    assert (late["interpreters"] == 1).all()
+    assert (late["interpreters"] == inherited + 1).all(), (inherited, late["interpreters"])
     assert int((late["resident"] - early["resident"]).max()) < 4 * 1024, "a worker grew by more than 4 MiB in 800 steps and some 40 games"
     assert len(children() - before) <= 1 and open_files() <= own_files + 4  # the tracker's own; the workers' pipes would be 32
