@@ -440,7 +440,7 @@ def test_the_expert_wins_behind_a_template_that_opens_reasoning(action_format: s
     expert = env.expert()
     assert expert is not None and env._prefix.endswith("<think>\n")
     for _ in range(env.size):
-        _, _, terminated, _, info = step(env, expert())
+        _, terminated, _, info = step(env, expert())
     assert terminated and info["is_success"]
 
 
