@@ -1,7 +1,8 @@
-"""Text to ids and back, with control tokens matched where the template printed them and nowhere else. Used by `chat.py` alone."""
+"""Text to ids and back, with control tokens matched where the template printed them and nowhere else. Used by `chat.py` and `core.py` alone."""
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["Encoder", "alternation", "control_tokens", "without_surrogates"]
+__all__ = ["Encoder", "alternation", "control_tokens", "own_copy", "without_surrogates"]
 
 _ANCHOR = "\x00"
+_IMMUTABLE = frozenset({int, float, bool, str})
 
 
 def alternation(literals: Iterable[str]) -> re.Pattern[str]:
@@ -44,6 +46,16 @@ def without_surrogates(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+def own_copy(value: Any) -> Any:
+    """Return a value of info that nobody changes later, its texts without half surrogate pairs; what is whole already comes back as it is."""
+    if type(value) is str:
+        return without_surrogates(value)
+    if type(value) is tuple and _IMMUTABLE.issuperset(map(type, value)):
+        whole = tuple([without_surrogates(one) if type(one) is str else one for one in value])
+        return value if whole == value else whole
+    return value if type(value) in _IMMUTABLE else copy.deepcopy(value)
 
 
 class Encoder:

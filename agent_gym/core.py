@@ -18,7 +18,6 @@ is, id for id, the last prompt, the action, and the new turn.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +29,7 @@ import numpy as np
 from gymnasium.error import InvalidAction, ResetNeeded
 from numpy.typing import NDArray
 
-from agent_gym._encoder import without_surrogates
+from agent_gym._encoder import own_copy, without_surrogates
 from agent_gym._moments import EnvState, put_back, taken_from
 from agent_gym._names import nearest
 from agent_gym.chat import Chat, Message, load_tokenizer
@@ -51,7 +50,6 @@ _OUTCOME_INFO = frozenset({"stop_reason", "is_success", "reward_parts", "feedbac
 _LIMITS = frozenset(
     {StopReason.RUNNING, StopReason.MAX_TURNS, StopReason.TIME_LIMIT, StopReason.CONTEXT_LIMIT, StopReason.DEADLINE, StopReason.ENV_FAULT}
 )
-_IMMUTABLE = frozenset({int, float, bool, str})
 
 
 class EnvFault(RuntimeError):
@@ -642,12 +640,7 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
                 raise TypeError(
                     f"info[{name!r}] of {type(self).__name__} must be {type(default).__name__} as its default is, not {value!r}"
                 )
-            if type(value) is str:
-                info[name] = without_surrogates(value)
-            elif type(value) is tuple and _IMMUTABLE.issuperset(map(type, value)):
-                info[name] = tuple([without_surrogates(one) if type(one) is str else one for one in value])
-            else:
-                info[name] = value if type(value) in _IMMUTABLE else copy.deepcopy(value)
+            info[name] = own_copy(value)
         return info
 
 

@@ -269,8 +269,9 @@ def test_a_metric_that_is_called_like_a_kind_of_task_is_no_share_of_successes() 
 
 
 def test_a_kind_whose_every_episode_was_lost_is_not_there_and_spoils_nothing() -> None:
-    lost = dataclasses.replace(of_kind(False, "cool"))
-    lost.steps[-1] = dataclasses.replace(lost.steps[-1], terminated=False, truncated=True, stop_reason=StopReason.ENV_FAULT)
+    *before, last = of_kind(False, "cool").steps
+    last = dataclasses.replace(last, terminated=False, truncated=True, stop_reason=StopReason.ENV_FAULT)
+    lost = dataclasses.replace(of_kind(False, "cool"), steps=[*before, last])
     arm = summarize("greedy", [[of_kind(True, "heat")], [lost], []], temperature=0.0, breakdown=["kind"])
     assert "success/cool" not in arm.estimates and arm.estimates["success/heat"].tasks == arm.success.tasks == 1
     assert arm.tasks_without_result == 2

@@ -50,6 +50,7 @@ ATTEMPTS = 16
 """Seeds that a game has: the first one that gives a game is taken, since a challenge cannot be made with every seed."""
 _FORMAT = 1  # of the cache; counted up when the same name would mean another game
 _HEADER = 64
+_CPU_SECONDS = 900.0  # for a game; the hardest that there are take a third of it
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -303,6 +304,7 @@ class GeneratedGames:
             "settings": {**own, **CHALLENGES[self.game].by_split(self.split)},
             "text": {name: self._full[name] for name in TEXT_SETTINGS},
             "seeds": self.seeds(index),
+            "cpu_seconds": _CPU_SECONDS,
         }
 
     def _make(self, index: int, folder: Path, generator: Generator | None) -> None:

@@ -4,7 +4,7 @@ It is a process of its own for four reasons: the order of lists in a game's `.js
 draws from and reseeds generators that are global; it is not safe in threads; and Inform 7 writes into the home and temporary folders, which are
 folders inside the game's own one here, so that whatever an interrupted run leaves lies in one place.
 
-Requests are lines of JSON on the standard input (`challenge`, `settings`, `text`, `seeds`, `folder`), answers lines of JSON on the standard output:
+Requests are lines of JSON on the standard input (`challenge`, `settings`, `text`, `seeds`, `folder`, `cpu_seconds`), answers lines of JSON on the standard output:
 `{"seed": s}` for the first of the seeds that gave a game, else `{"error": text, "errno": number or null}`.
 """
 
@@ -19,12 +19,16 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
 _SERIAL = slice(0x12, 0x18)
 """Where a story file's header holds the day on which it was compiled."""
+
+
+class GaveUp(ValueError):
+    """TextWorld looked for a game for too long; for a quest that fits no map it looks for ever."""
 
 
 def make_game(request: Mapping[str, Any]) -> int:
@@ -49,7 +53,7 @@ def make_game(request: Mapping[str, Any]) -> int:
     for seed in request["seeds"]:
         try:
             _compile(request, int(seed), work / "game.z8")
-        except OSError:
+        except (OSError, GaveUp):
             raise
         except Exception as error:  # a seed without a game: KeyError, ValueError, QuestGenerationError, a compiler's refusal ...
             if shutil.disk_usage(work).free < 1 << 21:
@@ -98,6 +102,21 @@ def _design(challenge: str, settings: dict[str, Any], options: Any) -> Any:
     return import_module(f"textworld.challenges.tw_{challenge}.{challenge}").make(settings, options)
 
 
+@contextlib.contextmanager
+def _at_most(cpu_seconds: float) -> Iterator[None]:
+    """Raise `GaveUp` after so much CPU time of this process."""
+
+    def give_up(_number: int, _frame: Any) -> None:
+        raise GaveUp(f"there was none after {cpu_seconds:g} seconds of CPU time")
+
+    signal.signal(signal.SIGPROF, give_up)
+    signal.setitimer(signal.ITIMER_PROF, cpu_seconds, 1.0)  # and again every second, should TextWorld take the first one for its own
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+
+
 def serve(requests: TextIO, answers: TextIO) -> None:
     """Answer requests until there are none.
 
@@ -109,7 +128,8 @@ def serve(requests: TextIO, answers: TextIO) -> None:
         request = json.loads(line)
         answer: dict[str, Any]
         try:
-            answer = {"seed": make_game(request)}
+            with _at_most(float(request["cpu_seconds"])):
+                answer = {"seed": make_game(request)}
         except OSError as error:
             answer = {"error": error.strerror or str(error), "errno": error.errno}
         except (ValueError, ImportError) as error:

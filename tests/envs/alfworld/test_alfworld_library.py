@@ -135,8 +135,8 @@ def test_the_order_does_not_depend_on_the_file_system(official: Path, tmp_path: 
     """Membership and order once depended on the machine and on workers' seeds, and tasks were repeated in validation."""
     walk = os.walk
 
-    def shuffled(folder: Any, *args: Any) -> Any:
-        for place, folders, files in walk(folder, *args):
+    def shuffled(folder: Any, **kwargs: Any) -> Any:
+        for place, folders, files in walk(folder, **kwargs):
             random.Random(len(place)).shuffle(folders)
             yield place, folders, files[::-1]
 
@@ -161,7 +161,7 @@ def test_opening_a_split_parses_nothing_and_scans_once(tmp_path: Path, monkeypat
     monkeypatch.setattr(library, "read_game", lambda path: pytest.fail("a game was parsed"))
     walks = []
     walk = os.walk
-    monkeypatch.setattr(os, "walk", lambda folder: walks.append(folder) or walk(folder))
+    monkeypatch.setattr(os, "walk", lambda folder, **kwargs: walks.append(folder) or walk(folder, **kwargs))
     for _ in range(3):
         assert open_games("official", split="valid_unseen", data_dir=tmp_path).num_tasks == 134
     assert len(walks) == 1
@@ -417,7 +417,7 @@ def test_a_game_that_only_the_stock_engine_may_play_is_kept_for_it(tmp_path: Pat
     with pytest.raises(GameError, match='engine="textworld"'):
         given_task(odd)
     task = given_task(odd, foreign=True)
-    assert not isinstance(task.game, Game) and task.data is odd and task.game.grammar == "move"
+    assert not isinstance(task.game, Game) and task.data == odd and task.game.grammar == "move"
     path = put(tmp_path, names(1)[0], odd)
     assert given_task(path, foreign=True).game.task_type == "pick_and_place_simple"
 

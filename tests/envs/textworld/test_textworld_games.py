@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from textworld_play import GAMES, games
 
+from agent_gym.envs.textworld import games as games_module
 from agent_gym.envs.textworld import generator as generator_module
 from agent_gym.envs.textworld.challenges import CHALLENGES, SPLITS, TEXT_SETTINGS, check_settings
 from agent_gym.envs.textworld.games import (
@@ -281,9 +282,12 @@ def test_a_seed_without_a_game_makes_room_for_the_next_and_sixteen_are_enough(tm
         generator_module.make_game({**request, "seeds": list(range(5)), "folder": str(tmp_path / "b")})
 
 
-def test_settings_that_give_no_game_are_told(tmp_path: Path) -> None:
+def test_settings_that_give_no_game_are_told_and_are_not_tried_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(games_module, "_CPU_SECONDS", 6.0)
     source = GeneratedGames("custom", {"world_size": 1, "quest_length": 100}, cache_dir=tmp_path)
-    with pytest.raises(GameError, match="makes no game of custom with the settings world_size=1, quest_length=100"):
+    with pytest.raises(
+        GameError, match=r"no game of custom with the settings world_size=1, quest_length=100.*none after 6 seconds of CPU time"
+    ):
         source.path(0)
     assert not whole_games(tmp_path) and not list(tmp_path.glob(".*"))
 
