@@ -26,9 +26,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium
 import numpy as np
-from gymnasium.error import InvalidAction, ResetNeeded
+from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
+from agent_gym._actions import action_ids, world_ids
 from agent_gym._encoder import own_copy, without_surrogates
 from agent_gym._moments import EnvState, put_back, taken_from
 from agent_gym._names import nearest
@@ -36,7 +37,7 @@ from agent_gym.chat import Chat, Message, load_tokenizer
 from agent_gym.compat import let_text_through_array_conversion
 from agent_gym.context import ContextPolicy, Exchange, History, parse_context
 from agent_gym.spaces import TokenBox
-from agent_gym.trajectory import Generation, StopReason
+from agent_gym.trajectory import StopReason
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -343,7 +344,7 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
         self.history = History()
         first = self._begin(options)
         messages = first.as_messages()
-        ids = self._checked_ids(first.token_ids) if first.token_ids is not None else self.chat.render(messages, self.tools)
+        ids = world_ids(first.token_ids, self.chat.vocab_size) if first.token_ids is not None else self.chat.render(messages, self.tools)
         if not self._show(ids):
             raise ValueError(
                 f"the first prompt of task {self.task_id!r} has {len(ids)} tokens, and max_observation_tokens is {self.max_observation_tokens}; "
@@ -474,51 +475,10 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
         """Check an action, take its padding and what stands behind the end of turn off, and decode it."""
         if not self._running:
             raise ResetNeeded("the episode is over, or has not begun; call reset() before step()")
-        listed = self._plain_ids(action)
-        if listed is None:
-            ids = self._checked_action(action.token_ids if isinstance(action, Generation) else action)
-            if len(ids) == self.max_action_tokens and hasattr(action, "dtype"):  # an array; a list or a Generation is taken whole
-                ids = self.action_space.unpad(ids)
-            listed = ids.tolist()
+        listed = action_ids(action, self.action_space, self._highest_id)
         end = self.chat.first_end(listed)
         kept = listed if end is None else listed[: end + 1]
         return Action(tuple(kept), self.chat.decode(kept if end is None else kept[:-1])), len(listed) - len(kept)
-
-    def _plain_ids(self, action: Any) -> list[int] | None:
-        """A list of valid ids, taken as it is: the common case, without a detour over an array. None for everything else."""
-        if type(action) is not list or not action or len(action) > self.max_action_tokens or set(map(type, action)) != {int}:
-            return None
-        return action if min(action) >= 0 and max(action) <= self._highest_id else None
-
-    def _checked_action(self, action: Any) -> IdArray:
-        try:
-            array = np.asarray(action)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise InvalidAction(f"an action is a sequence of token ids, not {action!r:.200}") from error
-        if array.size == 0 and array.ndim == 1:
-            return np.empty(0, dtype=np.int64)
-        if array.dtype.kind == "f":
-            raise InvalidAction(
-                f"an action is a sequence of int64 token ids, and floats came (dtype {array.dtype}, shape {array.shape}). An agent with continuous "
-                "actions needs agent_gym.wrappers.DiscreteTokens(env, length=k), whose actions are MultiDiscrete"
-            )
-        if array.dtype.kind not in "iu" or array.ndim != 1:
-            raise InvalidAction(f"an action is a one-dimensional sequence of token ids, not dtype {array.dtype} of shape {array.shape}")
-        if len(array) > self.max_action_tokens:
-            raise InvalidAction(f"an action has at most max_action_tokens={self.max_action_tokens} ids, and {len(array)} came")
-        high = self._highest_id
-        low_id, high_id = int(array.min()), int(array.max())
-        if low_id < 0 or high_id > high:
-            raise InvalidAction(f"action ids must lie in [0, {high}], and {low_id if low_id < 0 else high_id} came")
-        return array.astype(np.int64, copy=False)
-
-    def _checked_ids(self, ids: Sequence[int]) -> list[int]:
-        listed = [int(one) for one in ids]
-        if any(one != other for one, other in zip(listed, ids, strict=True)):
-            raise ValueError(f"the environment's token ids must be whole numbers, not {list(ids)[:10]!r}")
-        if listed and (min(listed) < 0 or max(listed) >= self.chat.vocab_size):
-            raise ValueError(f"the environment's token ids must lie in [0, {self.chat.vocab_size - 1}], not {min(listed)} to {max(listed)}")
-        return listed
 
     def _conclude(self, action: Action, outcome: Outcome | EnvFault, dropped: int) -> StepResult:
         """Count the turn, make the next prompt, apply the limits and fill info."""
@@ -561,13 +521,17 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
         Returns whether it fits (if not, the last one stays), whether it was rewritten, and the messages as shown.
         """
         if observation.rewrite:
-            ids = self._checked_ids(observation.token_ids) if observation.token_ids is not None else self.chat.render(messages, self.tools)
+            ids = (
+                world_ids(observation.token_ids, self.chat.vocab_size)
+                if observation.token_ids is not None
+                else self.chat.render(messages, self.tools)
+            )
             fitted = self._show(ids)
             if fitted:
                 self.history = History(tuple(ids), messages)
             return fitted, True, messages
         if observation.token_ids is not None:
-            turn_ids = self._checked_ids(observation.token_ids)
+            turn_ids = world_ids(observation.token_ids, self.chat.vocab_size)
         else:
             turn_ids, messages = self.chat.show_turn(messages, closed=self.chat.ends_turn(action.token_ids))
         self.history.exchanges.append(Exchange(action.token_ids, action.text, tuple(turn_ids), messages))

@@ -42,6 +42,7 @@ __all__ = [
     "loading",
     "nearest",
     "parse_env_args",
+    "parse_pairs",
     "progress_bar",
     "quiet_transformers",
     "reach_hub",
@@ -221,14 +222,16 @@ def check_env_kwargs(env_id: str, given: Mapping[str, Any], *, where: str = "--e
             raise UsageError(f"{where}: {env_id} has no keyword {name!r}{hint}")
 
 
-def parse_env_args(pairs: Sequence[str]) -> dict[str, Any]:
-    """Read `name=value` pairs.
+def parse_pairs(pairs: Sequence[str], *, option: str, example: str) -> dict[str, Any]:
+    """Read `NAME=VALUE` pairs.
 
     Args:
         pairs: the value is JSON where it can be read as JSON, else text.
+        option: that they came by, for the message.
+        example: of a pair, for the message.
 
     Returns:
-        The keywords.
+        The values by name.
 
     Raises:
         UsageError: for a pair without `=`, or a name given twice.
@@ -238,14 +241,29 @@ def parse_env_args(pairs: Sequence[str]) -> dict[str, Any]:
         name, equals, text = pair.partition("=")
         name = name.strip().replace("-", "_")
         if not equals or not name:
-            raise UsageError(f"--env-arg wants NAME=VALUE (--env-arg level=bridge), not {pair!r}")
+            raise UsageError(f"{option} wants NAME=VALUE ({option} {example}), not {pair!r}")
         if name in found:
-            raise UsageError(f"--env-arg {name} was given twice")
+            raise UsageError(f"{option} {name} was given twice")
         try:
             found[name] = json.loads(text)
         except ValueError:
             found[name] = text
     return found
+
+
+def parse_env_args(pairs: Sequence[str]) -> dict[str, Any]:
+    """Read the keywords of an environment; see `parse_pairs`.
+
+    Args:
+        pairs: as `--env-arg` gives them.
+
+    Returns:
+        The keywords.
+
+    Raises:
+        UsageError: for a pair without `=`, or a name given twice.
+    """
+    return parse_pairs(pairs, option="--env-arg", example="level=bridge")
 
 
 # ---------------------------------------------------------------------------------------------------- models

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from agent_gym.cli.common import Failed, Interrupted, UsageError, console, nearest, progress_bar, user_mistakes
+from agent_gym.cli.common import Failed, Interrupted, UsageError, console, nearest, parse_pairs, progress_bar, user_mistakes
 
 __all__ = ["run"]
 
@@ -88,19 +87,9 @@ def _chosen(given: list[str], known: tuple[str, ...]) -> list[str]:
 
 
 def _settings(pairs: list[str]) -> dict[str, Any]:
-    """What `--set NAME=VALUE` gives; values are JSON where they can be read as JSON, else text."""
-    found: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals or not name:
-            raise UsageError(f"--set wants NAME=VALUE (--set level=10), not {pair!r}")
-        if name in found:
-            raise UsageError(f"--set {name} was given twice")
-        try:
-            found[name] = json.loads(text)
-        except ValueError:
-            found[name] = {"True": True, "False": False}.get(text, text)
-    return found
+    """What `--set NAME=VALUE` gives; True and False may be written as in Python."""
+    written = parse_pairs(pairs, option="--set", example="level=10")
+    return {name: value == "True" if value in ("True", "False") else value for name, value in written.items()}
 
 
 @contextmanager

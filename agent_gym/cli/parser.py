@@ -212,11 +212,10 @@ def _train(commands: Any) -> None:
         commands,
         "train",
         "train a model",
-        "Without --model and --config: the embedded run, in which a tiny model learns in minutes on a CPU, to search and answer (HotpotQA) or\n"
-        "to do household tasks (ALFWorld). With them: GRPO on a model of yours.",
+        "Without --model and --config: the embedded run, in which a tiny model learns to search and answer in minutes on a CPU.\n"
+        "With them: GRPO on a model of yours.",
         [
             "--output-dir runs/first",
-            "AgentR1/ALFWorld-v0 --output-dir runs/household",
             "--config recipes/hotpotqa.yaml --dry-run",
             "AgentR1/Tool-v0 --model Qwen/Qwen3-0.6B --set trainer.max_steps=100",
             "--output-dir runs/first --resume",

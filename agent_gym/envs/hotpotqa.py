@@ -30,7 +30,8 @@ from agent_gym.data.qa_loaders import QATask, parse_qa
 from agent_gym.data.qa_metrics import answer_reward, exact_match, normalize_answer, sub_exact_match, title_recall, token_f1
 from agent_gym.data.qa_source import EmbeddedSource, open_source
 from agent_gym.data.samples import message_text
-from agent_gym.envs.tool import Score, ToolEnv, whole_number
+from agent_gym.envs.tool import Score, ToolEnv
+from agent_gym.envs.whole_numbers import whole_number
 from agent_gym.search import Corpus, Document, Hit, HttpSearcher, LuceneBM25, Searcher, open_searcher
 from agent_gym.tools.base import BaseTool, ToolContext, ToolResult
 from agent_gym.tools.execution import CallResult

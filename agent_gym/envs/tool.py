@@ -33,6 +33,7 @@ from agent_gym.context import Append
 from agent_gym.core import Action, AgentEnv, Observation, Outcome
 from agent_gym.envs.answers import accepted_of, answers_match
 from agent_gym.envs.tool_prompt import ToolPrompt, generation_prefix
+from agent_gym.envs.whole_numbers import task_index, whole_number
 from agent_gym.tools.base import BaseTool, ToolContext
 from agent_gym.tools.execution import CallResult, ToolSet, arun_calls, run_calls
 from agent_gym.tools.formats import ToolCallFormat
@@ -42,7 +43,7 @@ from agent_gym.trajectory import StopReason
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["Score", "ToolEnv", "whole_number"]
+__all__ = ["Score", "ToolEnv"]
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _MODEL_ERRORS = frozenset(("invalid_json", "unknown_tool", "invalid_arguments", "limit"))  # the model's mistakes; the rest is the tool's
@@ -176,9 +177,7 @@ class ToolEnv(AgentEnv):
                 f"{type(self).__name__} has no tasks for the split {self.split!r}: pass tasks=[...], or options={{'task': row}}"
             )
         if "index" in options:
-            index = whole_number("options['index']", options["index"])
-            if not 0 <= index < len(self._rows):
-                raise ValueError(f"options['index'] is {index}, and there are {len(self._rows)} tasks, counted from 0")
+            index = task_index(options, len(self._rows))
         else:
             index = self._drawn(len(self._rows))
         row = self._rows[index]
@@ -395,25 +394,6 @@ class ToolEnv(AgentEnv):
     def num_tasks(self) -> int | None:
         """The number of tasks given for this split; None where there are none."""
         return len(self._rows) or None
-
-
-def whole_number(name: str, value: Any, least: int | None = None) -> int:
-    """Return a keyword or option that must be a whole number.
-
-    Args:
-        name: for the error.
-        value: what was given.
-        least: the smallest that is allowed, if there is one.
-
-    Returns:
-        The number.
-
-    Raises:
-        ValueError: for anything else, texts and fractions included.
-    """
-    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or (least is not None and value < least):
-        raise ValueError(f"{name} must be a whole number{'' if least is None else f' of at least {least}'}, not {value!r}")
-    return int(value)
 
 
 def _rows_of_split(tasks: Any, split: str) -> Sequence[Mapping[str, Any]]:

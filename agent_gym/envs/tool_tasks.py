@@ -17,7 +17,8 @@ from gymnasium.error import ResetNeeded
 
 from agent_gym.data.samples import read_rows
 from agent_gym.envs.answers import accepted_of
-from agent_gym.envs.tool import Score, ToolEnv, whole_number
+from agent_gym.envs.tool import Score, ToolEnv
+from agent_gym.envs.whole_numbers import whole_number
 from agent_gym.tools.base import BaseTool
 from agent_gym.tools.calculator import evaluate, format_number
 from agent_gym.tools.execution import CallResult

@@ -99,8 +99,10 @@ _EMOJI_TOKEN = _compile(_EMOJI)
 _ZWJ = "\u200d"
 _LETTER_PICTURES = frozenset("\u2139\u24c2\U0001f170\U0001f171\U0001f17e\U0001f17f")
 """Letters that are pictographs too: the longer of the two tokens counts."""
-_ASCII_TOKEN = re.compile(
-    r"_*+[A-Za-z0-9][A-Za-z0-9_]*+(?:(?:(?<=[A-Za-z])[:.'](?=[A-Za-z])|(?<=[0-9])[,;.'](?=[0-9]))[A-Za-z0-9_]++)*+|_++"
+_ASCII_TOKEN = (
+    re.compile(  # without possessive quantifiers, which Python's own module gets wrong up to 3.11.3; nothing in it backtracks far
+        r"_*[A-Za-z0-9][A-Za-z0-9_]*(?:(?:(?<=[A-Za-z])[:.'](?=[A-Za-z])|(?<=[0-9])[,;.'](?=[0-9]))[A-Za-z0-9_]+)*|_+"
+    )
 )
 
 

@@ -18,7 +18,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -26,19 +25,20 @@ import torch
 from transformers import PrinterCallback, TrainerCallback
 
 from agent_gym._names import as_ids
-from agent_gym.flows import DroppedRow, EnvPool, FaultMonitor, TooManyFaults, run_rows
+from agent_gym.flows import EnvPool, FaultMonitor, TooManyFaults, run_rows
 from agent_gym.policies.base import Sampling, derive_seed
 from agent_gym.policies.transformers_policy import TransformersPolicy
 from agent_gym.trainers.advantages import Advantages, get_advantage, screen, zero_variance_groups
 from agent_gym.trainers.config import AgentGRPOConfig
 from agent_gym.trainers.environments import EnvironmentMaker, as_dataset, as_datasets, as_tokenizer, default_rows, read_row
+from agent_gym.trainers.episodes import count_faults, flow_figures, group_numbers, with_groups
 from agent_gym.trainers.faults import RankFaults, agree
 from agent_gym.trainers.losses import LossFigures, ratio_weights, token_losses
 from agent_gym.trainers.metrics import batch_metrics, completions_table
 from agent_gym.trainers.rows import DUMMY, Plan, Row, apply_level, build_rows, pack_trajectory, plan, unpack_trajectory
 from agent_gym.trainers.scoring import score_tokens
 from agent_gym.trainers.tensors import SubBatch, collate
-from agent_gym.trajectory import StopReason, Trajectory
+from agent_gym.trajectory import Trajectory
 
 try:
     from accelerate.utils import gather_object, is_peft_model
@@ -219,12 +219,7 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         everywhere = self._gather(keys)
         first = self.accelerator.process_index * len(keys) if len(everywhere) > len(keys) else 0
         batch = "-".join(str(part) for part in self._generation)
-        numbers: list[int] = []
-        run = 0
-        for position, key in enumerate(everywhere):
-            goes_on = position > 0 and key == everywhere[position - 1] and run < size
-            run = run + 1 if goes_on else 1
-            numbers.append(numbers[-1] + (0 if goes_on else 1) if numbers else 0)
+        numbers = group_numbers(everywhere, size)
         examples = []
         for row, number in zip(local, numbers[first:], strict=False):
             if row["seed"] is None:
@@ -264,20 +259,11 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         with self._sampling_mode():
             if self.rollout is not None:
                 played = list(self.rollout(self, examples))
-                figures = self._count_faults(played, monitor)
+                figures = count_faults(played, monitor)
             else:
                 played, figures = self._run_flow(examples, monitor)
         figures["rollout/seconds"] = time.perf_counter() - start
-        by_position = len(played) == len(examples)
-        for number, item in enumerate(played):
-            if item.tokenizer_fingerprint and item.tokenizer_fingerprint != self.make_env.fingerprint:
-                raise ValueError(
-                    f"episode {number} (task {item.task_id!r}) was played with tokenizer {item.tokenizer_fingerprint}, the model speaks "
-                    f"{self.make_env.fingerprint}; its ids mean other tokens to the model"
-                )
-            if not item.group_id and by_position:
-                played[number] = replace(item, group_id=examples[number]["group_id"])
-        return played, figures
+        return with_groups(played, examples, self.make_env.fingerprint), figures
 
     def _run_flow(self, examples: list[dict[str, Any]], monitor: FaultMonitor) -> tuple[list[Trajectory], dict[str, float]]:
         """Play the episodes with the policy, many at once."""
@@ -296,28 +282,7 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
             max_fault_retries=self.args.max_fault_retries,
             monitor=monitor,
         )
-        figures = {
-            "rollout/faults": float(len(result.dropped)),
-            "rollout/fault_retries": float(result.retries),
-            "rollout/seconds_gen": result.seconds["policy"],
-            "rollout/seconds_env": result.seconds["env"],
-        }
-        for row in result.dropped:
-            name = f"rollout/faults/{examples[row.row_index]['env_id']}"
-            figures[name] = figures.get(name, 0.0) + 1.0
-        return list(result.trajectories), figures
-
-    def _count_faults(self, played: Sequence[Trajectory], monitor: FaultMonitor) -> dict[str, float]:
-        """Show the episodes of a rollout function to the fault monitor, as `run_rows` does its own."""
-        figures = {"rollout/faults": 0.0}
-        for position, item in enumerate(played):
-            if item.stop_reason is not StopReason.ENV_FAULT:
-                monitor.played()
-                continue
-            for name in ("rollout/faults", f"rollout/faults/{item.env_id}"):
-                figures[name] = figures.get(name, 0.0) + 1.0
-            monitor.dropped(DroppedRow(position, item.task_id, item.steps[-1].feedback or "environment fault", 1))
-        return figures
+        return list(result.trajectories), flow_figures(result, examples)
 
     def _gather(self, items: Sequence[Any]) -> list[Any]:
         """All ranks' items in rank order."""

@@ -15,13 +15,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-import numpy as np
 from gymnasium.error import ResetNeeded
 
 from agent_gym.envs.alfworld.game import Game
 from agent_gym.envs.alfworld.library import SPLITS, Task, given_task, open_games
 from agent_gym.envs.alfworld.simulator import Simulator
 from agent_gym.envs.commands import CommandEnv, Opening, Reply
+from agent_gym.envs.whole_numbers import whole_number
 
 __all__ = ["ENGINES", "ALFWorldEnv"]
 
@@ -151,9 +151,7 @@ class ALFWorldEnv(CommandEnv):
         if name == "draw":
             return self.source.draw(value)
         if name == "index":
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-                raise ValueError(f"options['index'] must be a whole number, not {value!r:.200}")
-            return self.source.by_index(int(value))
+            return self.source.by_index(whole_number("options['index']", value))
         if not isinstance(value, (str, Path) if name == "gamefile" else Mapping):
             raise ValueError(
                 f"options[{name!r}] must be {'the path of a game.tw-pddl' if name == 'gamefile' else 'the JSON object of a game'}, not {value!r:.200}"

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from agent_gym.envs.alfworld.facts import World
 from agent_gym.envs.alfworld.game import Game, SimulatorState
 from agent_gym.envs.alfworld.goals import goal_holds
 
@@ -36,7 +37,7 @@ class _Move(NamedTuple):
     things: dict[str, str]
 
 
-class Simulator:
+class Simulator(World):
     """A running game. Simulators share nothing that changes, so each may run in a thread of its own.
 
     Args:
@@ -52,19 +53,6 @@ class Simulator:
         missed: see `SimulatorState.missed`.
         cleaned, heated, cooled, sliced, toggled: the ids of the objects that this holds of.
     """
-
-    game: Game
-    location: str
-    holding: str | None
-    opened: set[str]
-    inside: dict[str, tuple[str, ...]]
-    lying: dict[str, tuple[str, ...]]
-    missed: set[tuple[str, str]]
-    cleaned: set[str]
-    heated: set[str]
-    cooled: set[str]
-    sliced: set[str]
-    toggled: set[str]
 
     # What was worked out about the present state; None where it was not yet.
     _known: dict[str, _Move] | None

@@ -17,7 +17,7 @@ from agent_gym.envs.textworld.challenges import SPLITS
 from agent_gym.envs.textworld.engine import Situation, TextWorldEngine
 from agent_gym.envs.textworld.games import GameError, open_games, textworld_version
 from agent_gym.envs.textworld.guide import Guide
-from agent_gym.envs.tool import whole_number
+from agent_gym.envs.whole_numbers import task_index
 
 __all__ = ["REWARDS", "TextWorldEnv"]
 
@@ -132,9 +132,7 @@ class TextWorldEnv(CommandEnv):
             self.task_id = path.stem
             return path
         if "index" in options:
-            index = whole_number("options['index']", options["index"])
-            if not 0 <= index < len(self.games):
-                raise ValueError(f"options['index'] is {index}, and there are {len(self.games)} games, counted from 0")
+            index = task_index(options, len(self.games), "games")
         else:  # a seed draws another of the same files in each split
             index = (int(self.np_random.integers(len(self.games))) + self.splits.index(self.split)) % len(self.games)
         self.task_id = self.games.name(index)

@@ -391,7 +391,8 @@ def test_info_tells_where_a_real_game_is_from(data_dir: Path) -> None:
     assert info["task_id"] == "valid_unseen/look_at_obj_in_light-AlarmClock-None-DeskLamp-308/trial_T20190908_222917_366542"
     assert info["gamefile"].endswith(f"{info['task_id']}/game.tw-pddl") and info["task_type"] == "look_at_obj_in_light"
     _, given = ALFWorldEnv().reset(options={"gamefile": info["gamefile"]})
-    assert (given["dataset"], given["split"], given["gamefile"]) == ("given", "valid_unseen", info["gamefile"])
+    assert (given["dataset"], given["split"]) == ("given", "valid_unseen")
+    assert Path(given["gamefile"]).resolve() == Path(info["gamefile"]).resolve()
 
 
 def test_an_index_covers_every_real_game_once(data_dir: Path) -> None:
