@@ -20,12 +20,12 @@ from gymnasium.error import ResetNeeded
 from agent_gym.context import Append
 from agent_gym.core import AgentEnv
 from agent_gym.envs.commands import CommandEnv, CommandTool, Opening, Reply
-from agent_gym.envs.tool import whole_number
 from agent_gym.envs.webshop.engine import Session, Turn
 from agent_gym.envs.webshop.experts import Script, first_result, next_action, random_shopper
 from agent_gym.envs.webshop.goals import NO_BOUND
 from agent_gym.envs.webshop.shop import Rules, Shop
 from agent_gym.envs.webshop.source import find_source
+from agent_gym.envs.whole_numbers import whole_number
 
 __all__ = ["WebShopEnv"]
 

@@ -16,10 +16,10 @@ from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
-from agent_gym.envs.tool import whole_number
 from agent_gym.envs.webshop.catalogue import Catalogue, default_cache_dir
 from agent_gym.envs.webshop.files import find_files
 from agent_gym.envs.webshop.generated import LEVELS, generate
+from agent_gym.envs.whole_numbers import whole_number
 
 __all__ = ["DATA_VARIABLE", "Source", "find_source"]
 
