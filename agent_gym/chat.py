@@ -404,14 +404,31 @@ class Chat:
             if window >= len(text):
                 return text
             window *= 4
-        low, high = 0, len(part)  # the longest start that fits, by bisection: no offsets are needed, so any tokenizer will do
-        while low < high:
-            middle = (low + high + 1) // 2
-            if len(self._encoder.encode_plain(part[:middle])) <= max_tokens:
-                low = middle
-            else:
-                high = middle - 1
+        low = self._longest_start(part, ids, max_tokens)
         return f"{part[:low]}\n[... cut: {len(text) - low} more characters]"
+
+    def _longest_start(self, text: str, ids: Sequence[int], max_tokens: int) -> int:
+        """The length of the longest start of a text that has at most so many tokens, found from where its first tokens end.
+
+        No offsets are needed, so any tokenizer will do; where the guess is right, as with byte-level tokenizers, two encodings are enough.
+        """
+
+        def fits(length: int) -> bool:
+            return len(self._encoder.encode_plain(text[:length])) <= max_tokens
+
+        low, high = 0, len(text)  # the first fits, the second does not
+        probe = min(max(len(self.decode(ids[:max_tokens])), 1), high - 1)
+        step, turned, before = 1, False, None
+        while high - low > 1:  # from the guess in growing steps, and by bisection once the border has been passed
+            fitted = fits(probe)
+            low, high = (probe, high) if fitted else (low, probe)
+            turned = turned or before not in (None, fitted)
+            before = fitted
+            probe = low + step if fitted else high - step
+            step *= 2
+            if turned or not low < probe < high:
+                probe = (low + high) // 2
+        return low
 
     def ends_turn(self, ids: Sequence[int]) -> bool:
         """Whether the last id ends the turn.

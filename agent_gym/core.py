@@ -168,6 +168,10 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
     """Info keys that say where a task is from; evaluations write their values beside the figures."""
     breakdown_names: ClassVar[tuple[str, ...]] = ()
     """Info keys whose values are kinds of task; evaluations give success for each kind."""
+    metric_names: ClassVar[tuple[str, ...] | None] = None
+    """The numbers of `extra_info` that are metrics of an episode; evaluations show them beside success, in this order. None takes all numbers."""
+    baselines: ClassVar[Mapping[str, Callable[[int], Callable[[Any, int], str]]]] = {}
+    """Players without a model that figures can be held against: name -> (seed) -> script for `ScriptedPolicy`. `agent-gym eval --model NAME` plays one."""
 
     def __init__(
         self,

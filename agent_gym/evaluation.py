@@ -352,6 +352,7 @@ def summarize(
     seed: int = 0,
     dropped: int = 0,
     breakdown: Sequence[str] = (),
+    metrics: Sequence[str] = (),
 ) -> Arm:
     """Turn episodes into figures.
 
@@ -363,6 +364,7 @@ def summarize(
         seed: of the bootstrap.
         dropped: faults that are not among the episodes.
         breakdown: info keys whose values are kinds of task; success is given for each kind.
+        metrics: those that stand directly beside success; the others come behind the reward.
 
     Returns:
         The figures. Episodes that ended by ENV_FAULT, or have no step, count as faults and nothing else.
@@ -381,7 +383,7 @@ def summarize(
         episodes=len(episodes),
         faults=faults,
         tasks_without_result=len(groups) - len(kept),
-        estimates=_estimates(kept, seed, breakdown),
+        estimates=_estimates(kept, seed, breakdown, metrics),
         pass_at=_pass_figures(kept, asked, pass_at_k),
         pass_all=_pass_figures(kept, asked, pass_all_k),
         turns=_mean([len(episode) for episode in episodes]),
@@ -428,12 +430,13 @@ def _quantities(episode: Trajectory, breakdown: Sequence[str]) -> dict[str, floa
     return found
 
 
-def _estimates(kept: Sequence[Sequence[Trajectory]], seed: int, breakdown: Sequence[str]) -> dict[str, Estimate]:
+def _estimates(kept: Sequence[Sequence[Trajectory]], seed: int, breakdown: Sequence[str], metrics: Sequence[str]) -> dict[str, Estimate]:
     """One estimate per quantity, over the tasks whose episodes all have it as a finite number."""
     per_task = [[_quantities(episode, breakdown) for episode in group] for group in kept]
     named = list(dict.fromkeys(name for group in per_task for one in group for name in one)) or ["success", "reward"]
     kinds = sorted({name for group in kept for episode in group for name in _kinds(episode, breakdown)})
-    names = ["success", *kinds, *(name for name in named if name != "success" and name not in kinds)]
+    beside = [name for name in metrics if name in named and name not in ("success", "reward", *kinds)]
+    names = ["success", *kinds, *beside, *(name for name in named if name not in ("success", *kinds, *beside))]
     columns: dict[tuple[int, ...], list[tuple[str, list[float]]]] = defaultdict(list)
     for name in names:
         present, values = [], []
@@ -587,6 +590,7 @@ def evaluate(
         longest = int(getattr(probe.action_space, "max_length", 512))
         breakdown: tuple[str, ...] = getattr(probe.unwrapped, "breakdown_names", ())
         telling: tuple[str, ...] = getattr(probe.unwrapped, "setting_names", ("dataset", "level"))
+        metrics: tuple[str, ...] = getattr(probe.unwrapped, "metric_names", None) or ()
     finally:
         probe.close()
     if not rows:
@@ -609,7 +613,9 @@ def evaluate(
         for index, episode in zip(done.row_indices, done.trajectories, strict=True):
             groups[index // repeats].append(episode)
         lost = len(done.dropped) + len(done.unfinished)
-        results[name] = summarize(name, groups, temperature=temperature, samples=repeats, seed=seed, dropped=lost, breakdown=breakdown)
+        results[name] = summarize(
+            name, groups, temperature=temperature, samples=repeats, seed=seed, dropped=lost, breakdown=breakdown, metrics=metrics
+        )
         played[name] = done.trajectories
     told = _told_by(played, telling)
     settings.update(

@@ -51,6 +51,11 @@ ENVIRONMENTS: tuple[Entry, ...] = (
         "agent_gym.envs.textworld:TextWorldEnv",
         "text adventures: TextWorld's challenges, generated on first use, or your own games (extra textworld)",
     ),
+    Entry(
+        f"{NAMESPACE}/WebShop-v0",
+        "agent_gym.envs.webshop.env:WebShopEnv",
+        "buying what somebody asks for in a web shop, in text or in a real browser; generated products, or the files of WebShop",
+    ),
 )
 
 

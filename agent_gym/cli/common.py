@@ -31,6 +31,7 @@ __all__ = [
     "Interrupted",
     "Player",
     "UsageError",
+    "baselines_of",
     "check_env_kwargs",
     "console",
     "entry_point",
@@ -191,6 +192,18 @@ def keyword_names(env_id: str) -> list[str] | None:
     return names_taken(entry_point(env_id))
 
 
+def baselines_of(env_id: str) -> Mapping[str, Callable[[int], Any]]:
+    """Return the players without a model that an environment names.
+
+    Args:
+        env_id: a registered id.
+
+    Returns:
+        Name -> (seed) -> script; see `AgentEnv.baselines`.
+    """
+    return getattr(entry_point(env_id), "baselines", None) or {}
+
+
 def check_env_kwargs(env_id: str, given: Mapping[str, Any], *, where: str = "--env-arg") -> None:
     """Check the names of keywords before an environment is made of them.
 
@@ -308,17 +321,19 @@ def load_player(
     dtype: str = "auto",
     device: str = "auto",
     batch_size: int = 256,
+    baselines: Mapping[str, Callable[[int], Any]] | None = None,
 ) -> Player:
     """Open what `--model` names.
 
     Args:
-        model: "expert", "random", a folder (a model's, an adapter's, or a run's), or a Hugging Face name.
-        tokenizer: folder or name; None takes the model's, or the project's own for "expert" and "random".
+        model: "expert", "random", a baseline of the environment, a folder (a model's, an adapter's, or a run's), or a Hugging Face name.
+        tokenizer: folder or name; None takes the model's, or the project's own for players without one.
         temperature: of the sampled arm; 0 is greedy, and leaves the greedy arm alone.
         seed: of the random policy.
         dtype: "auto" (float32 on a CPU, else that of the weights) or a name of torch.
         device: "auto" or a name of torch.
         batch_size: most replies at once.
+        baselines: of the environment; see `baselines_of`.
 
     Returns:
         The policy and what belongs to it.
@@ -328,24 +343,28 @@ def load_player(
     """
     from agent_gym.chat import load_tokenizer
 
-    if model in SCRIPTED:
+    own = baselines or {}
+    if model in SCRIPTED or model in own:
         from agent_gym.policies import RandomPolicy, ScriptedPolicy
 
         reach_hub(tokenizer or "default", "tokenizer")
         with user_mistakes():
             opened = load_tokenizer(tokenizer)
-        policy: Any = ScriptedPolicy.expert() if model == "expert" else RandomPolicy(seed=seed)
-        engine = "scripted" if model == "expert" else "random"
+        policy: Any = RandomPolicy(seed=seed) if model == "random" else ScriptedPolicy.expert()
+        if model not in SCRIPTED:
+            policy = ScriptedPolicy(own[model](seed))
+        engine = "random" if model == "random" else "scripted"
         return Player(model, engine, policy, opened, len(opened), arms={model: None}, samples=model == "random")
-    path, run = resolve_model(model)
+    path, run = resolve_model(model, tuple(own))
     return _load_transformers(path, run, model, tokenizer, temperature, seed, dtype, device, batch_size)
 
 
-def resolve_model(model: str) -> tuple[str, RunFolder | None]:
+def resolve_model(model: str, baselines: Sequence[str] = ()) -> tuple[str, RunFolder | None]:
     """Find the folder of the weights that a name means.
 
     Args:
         model: a folder (a run's folder means its last weights), or a Hugging Face name.
+        baselines: further names that may have been meant, for the message.
 
     Returns:
         Folder or name, and the run that the folder belongs to.
@@ -358,9 +377,9 @@ def resolve_model(model: str) -> tuple[str, RunFolder | None]:
     folder = Path(model)
     if not folder.exists():
         looks_like_path = model.startswith((".", "/", "~")) or model.count("/") > 1 or "\\" in model
-        near = nearest(model, SCRIPTED) if "/" not in model else ""
+        near = nearest(model, (*SCRIPTED, *baselines)) if "/" not in model else ""
         if looks_like_path or near:
-            wanted = "a model's folder, a run's folder, a Hugging Face name, 'expert' or 'random'"
+            wanted = "a model's folder, a run's folder, a Hugging Face name, " + ", ".join(f"{name!r}" for name in (*SCRIPTED, *baselines))
             raise UsageError(f"--model {model!r}: there is no such folder{near or '.'} Wanted: {wanted}")
         return model, None
     run = RunFolder.containing(folder)

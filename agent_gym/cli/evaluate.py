@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import io
 import json
 import re
@@ -16,6 +17,7 @@ from agent_gym.cli.common import (
     SCRIPTED,
     Player,
     UsageError,
+    baselines_of,
     check_env_kwargs,
     console,
     find_env,
@@ -46,10 +48,14 @@ def run(args: argparse.Namespace) -> int:
     Returns:
         0.
     """
-    run_folder = resolve_model(args.model)[1] if args.model not in SCRIPTED else None
+    known = baselines_of(find_env(args.env)) if args.env is not None else {}
+    run_folder = resolve_model(args.model, tuple(known))[1] if args.model not in (*SCRIPTED, *known) else None
     env_id, keywords, defaults = _what_to_play(args, run_folder)
     check_env_kwargs(env_id, keywords)
     split, first, chosen_by = _which_tasks(args, env_id, keywords, defaults)
+    baselines = baselines_of(env_id)
+    if args.baselines and not baselines:
+        raise UsageError(f"--baselines: {env_id} names no players without a model; leave it out")
     player = load_player(
         args.model,
         tokenizer=args.tokenizer,
@@ -58,13 +64,16 @@ def run(args: argparse.Namespace) -> int:
         dtype=args.dtype,
         device=args.device,
         batch_size=args.batch_size,
+        baselines=baselines,
     )
     from agent_gym.evaluation import evaluate
     from agent_gym.flows import TooManyFaults
+    from agent_gym.policies import ScriptedPolicy
 
     tasks = args.tasks or int(defaults.get("tasks") or DEFAULT_TASKS)
     max_tokens = args.max_tokens or defaults.get("max_tokens")
     arms = _arms(args, player)
+    beside = {name: make for name, make in baselines.items() if name not in arms} if args.baselines else {}
     asked = to_plain(
         {
             "env_id": env_id,
@@ -78,13 +87,14 @@ def run(args: argparse.Namespace) -> int:
             "arms": arms,
             "max_tokens": max_tokens,
             "seed": args.seed,
+            **({"baselines": list(beside)} if beside else {}),
         }
     )
     folder = _folder(args.output_dir, env_id, player, split, args.seed, asked)
     with progress_bar() as bar, user_mistakes(TooManyFaults, TypeError):
         counters = {
             name: bar.add_task(f"{name:<8}", total=tasks * (1 if temperature == 0 else args.samples), note="")
-            for name, temperature in arms.items()
+            for name, temperature in {**arms, **dict.fromkeys(beside, 0.0)}.items()
         }
         done: Counter[str] = Counter()
         solved: Counter[str] = Counter()
@@ -94,24 +104,27 @@ def run(args: argparse.Namespace) -> int:
             solved[arm] += any(episode.is_success for episode in episodes)
             bar.update(counters[arm], advance=1, note=f"success {solved[arm] / done[arm]:.3f}")
 
-        evaluation, played = evaluate(
+        play = functools.partial(
+            evaluate,
             env_id,
-            player.policy,
             env_kwargs=keywords,
             split=split,
             tasks=tasks,
             first=first,
-            samples=args.samples,
-            arms=arms,
             max_tokens=max_tokens,
             seed=args.seed,
             env_factory=player.env_factory(env_id, keywords),
             max_concurrency=args.batch_size,
-            model=player.name,
-            engine=player.engine,
             on_episode=finished,
         )
-    evaluation = dataclasses.replace(evaluation, settings={**evaluation.settings, "split_by": chosen_by, "asked": asked})
+        evaluation, episodes_of = play(player.policy, samples=args.samples, arms=arms, model=player.name, engine=player.engine)
+        results, played = dict(evaluation.arms), dict(episodes_of)
+        for name, make in beside.items():  # the same tasks
+            other, episodes_of = play(ScriptedPolicy(make(args.seed)), arms={name: None}, model=name, engine="scripted")
+            results.update(other.arms)
+            played.update(episodes_of)
+    settings = {**evaluation.settings, "split_by": chosen_by, "asked": asked}
+    evaluation = dataclasses.replace(evaluation, arms=results, settings=settings)
     screen = console()
     table = evaluation.table()
     screen.print(table)

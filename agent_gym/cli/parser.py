@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 __all__ = ["build_parser"]
 
-_MODEL_HELP = "a model's folder, a run's folder, a Hugging Face name, 'expert' or 'random'"
+_MODEL_HELP = "a model's folder, a run's folder, a Hugging Face name, 'expert', 'random', or a baseline of the environment"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -149,6 +149,7 @@ def _play(commands: Any) -> None:
     parser.add_argument("--split", metavar="NAME", help="which tasks")
     parser.add_argument("--tokenizer", metavar="T", help="folder or name; default: the project's own")
     parser.add_argument("--raw", action="store_true", help="show the whole prompt at every turn, control tokens included")
+    parser.add_argument("--browser", action="store_true", help="show the pages in a browser's window (WebShop; extra browser)")
 
 
 def _rollout(commands: Any) -> None:
@@ -197,6 +198,11 @@ def _eval(commands: Any) -> None:
     parser.add_argument("--arms", choices=["both", "sampled", "greedy"], default="both", help="which of the two (default both)")
     parser.add_argument(
         "--output-dir", metavar="DIR", help="where table, JSON and figure go, never over another evaluation; default: evals/..."
+    )
+    parser.add_argument(
+        "--baselines",
+        action="store_true",
+        help="play the environment's own players without a model too, and show them beside (WebShop has such)",
     )
     parser.add_argument("--save-episodes", action="store_true", help="save the episodes too")
 

@@ -12,7 +12,8 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from agent_gym.cli.common import UsageError, check_env_kwargs, console, find_env, parse_env_args, reach_hub, user_mistakes
+from agent_gym.cli.common import UsageError, check_env_kwargs, console, find_env, keyword_names, parse_env_args, reach_hub, user_mistakes
+from agent_gym.core import EnvFault
 from agent_gym.report.markup import visible
 
 if TYPE_CHECKING:
@@ -49,8 +50,10 @@ def run(args: argparse.Namespace) -> int:
     for name in ("split", "tokenizer"):
         if getattr(args, name):
             keywords[name] = getattr(args, name)
+    if args.browser:
+        _open_window(env_id, keywords)
     reach_hub(str(keywords.get("tokenizer") or "default"), "tokenizer")
-    with user_mistakes(TypeError):
+    with user_mistakes(TypeError, *([RuntimeError] if args.browser else [])):  # no Chromium, or no display
         env = gymnasium.make(env_id, **keywords)
     if not hasattr(env.unwrapped, "encode_action"):
         raise UsageError(
@@ -60,6 +63,19 @@ def run(args: argparse.Namespace) -> int:
         return _Game(env, args, console()).run()
     finally:
         env.close()
+
+
+def _open_window(env_id: str, keywords: dict[str, Any]) -> None:
+    """Set the keywords by which an environment shows a browser's window; what `--env-arg browser_options=...` says comes first."""
+    names = keyword_names(env_id)
+    if names is not None and "browser" not in names:
+        raise UsageError(f"--browser: {env_id} has no browser; leave it out")
+    if keywords.setdefault("browser", True) is not True:
+        raise UsageError(f"--browser together with --env-arg browser={keywords['browser']!r}; leave one of the two out")
+    options = keywords.get("browser_options") or {}
+    if not isinstance(options, dict):
+        raise UsageError(f"--env-arg browser_options wants a JSON object, not {options!r:.200}")
+    keywords["browser_options"] = {"headless": False, **options}
 
 
 class _Game:
@@ -128,7 +144,7 @@ class _Game:
         self.screen.rule(Text(text, style="dim"), align="left", style="dim")
 
     def _begin(self) -> None:
-        with user_mistakes():
+        with user_mistakes(EnvFault):
             observation, info = self.env.reset(seed=self.seed)
         self.running, self.total = True, 0.0
         self._rule(f"task {info['task_id']}, seed {self.seed}: {info['observation_length']} tokens")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from agent_gym.cli.common import (
     UsageError,
+    baselines_of,
     check_env_kwargs,
     console,
     find_env,
@@ -42,7 +43,13 @@ def run(args: argparse.Namespace) -> int:
     if args.split:
         keywords["split"] = args.split
     player = load_player(
-        args.model, tokenizer=args.tokenizer, seed=args.seed, dtype=args.dtype, device=args.device, batch_size=args.batch_size
+        args.model,
+        tokenizer=args.tokenizer,
+        seed=args.seed,
+        dtype=args.dtype,
+        device=args.device,
+        batch_size=args.batch_size,
+        baselines=baselines_of(env_id),
     )
     from agent_gym.evaluation import task_rows
     from agent_gym.flows import TooManyFaults, run_rows

@@ -327,8 +327,11 @@ class CommandEnv(AgentEnv):
         }
         shown: Sequence[Message] = ()
         if not reply.done:
-            text = self.chat.truncate_text(reply.text, self._result_limit(len(action.token_ids)))
-            shown = ({"role": role, "content": self._with_commands(text)},)
+            limit = self._result_limit(len(action.token_ids))
+            if self.show_admissible and self._commands:
+                shown = ({"role": role, "content": self._with_commands(self.chat.truncate_text(reply.text, limit))},)
+            else:
+                shown = ({"role": role, "content": reply.text, "max_tokens": limit},)
         return Outcome(Observation(messages=shown), reward, reply.done, info)
 
     def read_command(self, text: str) -> str | None:

@@ -228,7 +228,8 @@ class StepRecorder(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
         )
         self._ids = self._unpad(observation, info)
         self._state_key = str(plain.get("state_key", ""))
-        extra = getattr(self.unwrapped, "extra_info", {})
+        named = getattr(self.unwrapped, "metric_names", None)
+        extra = getattr(self.unwrapped, "extra_info", {}) if named is None else named
         self._metrics = {key: float(plain[key]) for key in extra if isinstance(plain.get(key), (bool, int, float))}
         self._running = not (terminated or truncated)
         if reason != plain.get("stop_reason", StopReason.RUNNING):

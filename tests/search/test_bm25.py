@@ -54,6 +54,41 @@ def test_ids_order_and_scores_are_those_of_the_oracle(
     assert plain(index.search([query], k)[0]) == expected(documents, query, k, k1=k1, b=b)
 
 
+@given(
+    documents=small_corpora, query=texts, k=st.integers(1, 9), k1=st.sampled_from([0.9, 0.0, 1.2, 50.0]), b=st.sampled_from([0.4, 0.0, 1.0])
+)
+@settings(max_examples=150, deadline=None)
+def test_numbers_alone_come_in_the_same_order(documents: list[Document], query: str, k: int, k1: float, b: float) -> None:
+    index = LuceneBM25.build(documents, k1=k1, b=b)
+    names = [name for name, _ in expected(documents, query, k, k1=k1, b=b)]
+    for _ in range(2):  # the second time from what was kept
+        assert [documents[number].id for number in index.numbers(query, k)] == names
+
+
+@pytest.mark.parametrize("kept", [bm25._KEPT, 1, 0])
+def test_what_is_kept_of_earlier_searches_changes_nothing(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where there is room for one term, and in an index of too many documents to keep scores."""
+    monkeypatch.setattr(bm25, "_KEPT", max(kept, 1))
+    monkeypatch.setattr(bm25, "_FEW", 1_000_000 if kept else 0)
+    documents = generated(300, seed=5)
+    index = LuceneBM25.build(documents)
+    for query in [f"w{n} w{n // 2} w3 w3 zzz" for n in range(40)] * 2:
+        for k in (1, 7, 400):
+            assert [documents[n].id for n in index.numbers(query, k)] == [name for name, _ in expected(documents, query, k)]
+    assert len(index._known_rows) <= bm25._KEPT and len(index._known_scores) <= bm25._KEPT
+    assert bool(index._known_scores) == bool(kept)
+
+
+def test_a_score_too_small_for_32_bits_is_one_all_the_same() -> None:
+    """`numbers` may not take a sum of 0 for a document without any term."""
+    documents = [Document("long", "", "rare " + "filler " * 3_000), *(Document(f"d{number}", "", "filler") for number in range(5))]
+    index = LuceneBM25.build(documents, k1=1e30, b=1.0)
+    for query, k in (("rare", 1), ("rare", 3), ("filler", 2), ("filler", 9)):
+        hits = index.search([query], k)[0]
+        assert hits and [documents[number].id for number in index.numbers(query, k)] == [hit.document.id for hit in hits]
+    assert index.search(["rare"], 1)[0][0].score == 0.0
+
+
 def agrees() -> bool:
     """Whether an index built now ranks pages of all lengths, with many ties, as the oracle does."""
     documents = generated(60, longest=400) + [Document(f"tie{number}", "", "w1 w2 unique") for number in (3, 1, 2)]

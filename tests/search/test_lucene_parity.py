@@ -10,20 +10,9 @@ from typing import Any
 import pytest
 from test_bm25 import exact_lengths, stop_words_kept, ties_by_insertion, words_not_stemmed
 
+from agent_gym.envs.webshop.product import parse_product
+from agent_gym.envs.webshop.search import search_documents
 from agent_gym.search import Document, LuceneBM25
-
-
-def search_document(product: dict[str, Any]) -> Document:
-    """What the shop indexes of a product: title, description, first bullet point and all options, in lower case."""
-    points = product["small_description"]
-    options = {
-        name.lower(): [value["value"].strip().replace("/", " | ").lower() for value in values]
-        for name, values in (product["customization_options"] or {}).items()
-        if values is not None
-    }
-    shown = ", and ".join(f"{name}: {', '.join(values)}" for name, values in options.items())
-    first = points[0] if isinstance(points, list) else points
-    return Document(product["asin"], "", " ".join([product["name"], product["full_description"], first, shown]).lower())
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +20,8 @@ def shop(data_dir: Path) -> tuple[list[Document], list[dict[str, Any]]]:
     folder = data_dir / "webshop"
     products = json.loads((folder / "items_shuffle_1000.json").read_text(encoding="utf-8"))
     lines = (folder / "lucene_top50.jsonl").read_text(encoding="utf-8").splitlines()
-    return [search_document(product) for product in products], [json.loads(line) for line in lines]
+    parsed = [parse_product(product, None, number, "products", "notes") for number, product in enumerate(products)]
+    return list(search_documents(parsed)), [json.loads(line) for line in lines]
 
 
 def agreement(documents: list[Document], recorded: list[dict[str, Any]], *, mapped: Path | None = None) -> tuple[float, float, float]:
