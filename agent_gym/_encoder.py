@@ -23,14 +23,14 @@ def alternation(literals: Iterable[str]) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, ordered)) or "(?!)")
 
 
-def control_tokens(tokenizer: PreTrainedTokenizerBase, template: str, markers: Sequence[str]) -> dict[str, int]:
-    """Literal and id of every control token: special, printed by the template, or a marker that is one token."""
+def control_tokens(tokenizer: PreTrainedTokenizerBase, printed: str, markers: Sequence[str]) -> dict[str, int]:
+    """Literal and id of every control token: special, in what the template prints of its own, or a marker that is one token."""
     control: dict[str, int] = {}
     for index, token in tokenizer.added_tokens_decoder.items():
         literal = str(token)
-        if index == tokenizer.unk_token_id and literal not in template:
+        if index == tokenizer.unk_token_id and literal not in printed:
             continue  # what a word-level vocabulary makes of an unknown word: ordinary text
-        if token.special or (literal.strip() and literal in template):
+        if token.special or (literal.strip() and literal in printed):
             control[literal] = int(index)
     added = tokenizer.get_added_vocab()
     for marker in markers:

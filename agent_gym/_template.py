@@ -75,6 +75,13 @@ class Template:
         )
         return _behind_reply(printed)
 
+    def printable(self) -> str:
+        """Return what the template can print of its own: the text around its code and the string constants in it, not its keywords and names."""
+        import jinja2
+
+        tokens = jinja2.Environment().lex(self.text)
+        return "\n".join(value for _, kind, value in tokens if kind in ("data", "string"))
+
     def constants(self) -> list[str]:
         """Return the string constants of the template: what it could hold a content against."""
         import jinja2.nodes

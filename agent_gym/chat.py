@@ -168,7 +168,7 @@ class Chat:
         self.tokenizer = tokenizer
         self._printer = Template(tokenizer, template_kwargs or {}, tools)
         self.notes = self._printer.notes
-        self._control = control_tokens(tokenizer, self._printer.text, tuple(markers))
+        self._control = control_tokens(tokenizer, self._printer.printable(), tuple(markers))
         own = () if self._printer.shows_tool_role else ("<tool_response>", "</tool_response>")
         self._escapes = tuple(marker for marker in dict.fromkeys([*markers, *own]) if marker not in self._control)
         self._control_ids = frozenset(self._control.values())

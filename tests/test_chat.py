@@ -15,6 +15,7 @@ from tokenizer_zoo import GENERATED, TEMPLATES, generated, make
 from agent_gym import _skeleton
 from agent_gym._template import FIXED_DATE
 from agent_gym.chat import Chat, load_tokenizer, tokenizer_fingerprint
+from agent_gym.tokenizers import DEFAULT_PATH
 
 MARKERS = ("<tool_call>", "</tool_call>", "<think>", "</think>")
 ALL = ["default", "qwen3", *GENERATED]
@@ -117,6 +118,17 @@ def test_hostile_text_never_changes_the_number_of_control_tokens(chat: Chat) -> 
             assert chat.count_control(chat.turn([{"role": role, "content": text}], closed=False)) == want, text
             whole = chat.render([{"role": "system", "content": text}, {"role": "user", "content": text}])
             assert chat.count_control(whole) == want_whole, text
+
+
+def test_a_word_that_stands_in_the_code_of_the_template_alone_is_ordinary_text() -> None:
+    tokenizer = load_tokenizer("default").__class__.from_pretrained(DEFAULT_PATH)
+    tokenizer.chat_template += "{% if not zebra and elephant == '<giraffe>' %}<lion>{% endif %}"
+    tokenizer.add_tokens(["zebra", "elephant", "<giraffe>", "<lion>"])
+    chat = Chat(tokenizer)
+    ids = {name: tokenizer.convert_tokens_to_ids(name) for name in ("zebra", "elephant", "<giraffe>", "<lion>")}
+    turn = chat.turn([{"role": "user", "content": "a zebra, an elephant, a <giraffe> and a <lion>"}], closed=False)
+    assert ids["zebra"] in turn and ids["elephant"] in turn
+    assert ids["<giraffe>"] not in turn and ids["<lion>"] not in turn  # what it prints, or holds something against, world text never makes
 
 
 @settings(max_examples=40, deadline=None)
