@@ -83,7 +83,7 @@ class BrowserOptions:
     chrome_binary: str | None = None
     chromedriver: str | None = None
     headless: bool = True
-    step_timeout: float = 10.0
+    step_timeout: float = 30.0
     window_size: tuple[int, int] = (1024, 768)
     episodes_per_browser: int = 500
 

@@ -50,7 +50,7 @@ def unprotected(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     def make(**without: Any) -> BrowserFrontEnd:
         for name, value in without.items():
             monkeypatch.setattr(chromium, name, value)
-        opened.append(BrowserFrontEnd(Session(shop), step_timeout=10.25))  # other options, so another browser
+        opened.append(BrowserFrontEnd(Session(shop), step_timeout=60.25))  # other options, so another browser
         return opened[-1]
 
     yield make
@@ -116,24 +116,25 @@ def test_no_other_name_leads_anywhere_not_even_to_our_own_port(front: BrowserFro
 _DOWNLOAD = "const a = document.createElement('a'); a.href = 'data:application/octet-stream,harm'; a.download = 'harm.bin'; document.body.append(a); a.click()"
 
 
-def downloaded(front: BrowserFrontEnd) -> bool:
+def downloaded(front: BrowserFrontEnd, elsewhere: Path, seconds: float) -> bool:
     front.start(0)
     assert front._tab is not None
-    folder = front._tab.browser.folder
+    folders = (front._tab.browser.folder, elsewhere)
     run(front, _DOWNLOAD)
-    return wait_until(lambda: any("harm" in file.name or file.suffix == ".crdownload" for file in folder.rglob("*")), 4)
+    return wait_until(
+        lambda: any("harm" in file.name or file.suffix == ".crdownload" for folder in folders for file in folder.rglob("*")), seconds
+    )
 
 
-def test_nothing_is_downloaded(front: BrowserFrontEnd) -> None:
-    assert not downloaded(front)
+def test_nothing_is_downloaded(front: BrowserFrontEnd, tmp_path: Path) -> None:
+    assert not downloaded(front, tmp_path, 4)
 
 
-def test_control_without_the_two_bars_the_file_arrives(unprotected: Any) -> None:
+def test_control_without_the_two_bars_the_file_arrives(unprotected: Any, tmp_path: Path) -> None:
     def allow(driver: Any, context: str) -> None:
-        folder = chromium._pool.browsers[-1].folder
-        driver.browser.set_download_behavior(allowed=True, destination_folder=str(folder), user_contexts=[context])
+        driver.browser.set_download_behavior(allowed=True, destination_folder=str(tmp_path), user_contexts=[context])
 
-    assert downloaded(unprotected(_PREFERENCES={}, _refuse_downloads=allow))
+    assert downloaded(unprotected(_PREFERENCES={}, _refuse_downloads=allow), tmp_path, 30)
 
 
 # ------------------------------------------------------------------------------------------------ it runs no script of a page
@@ -264,7 +265,6 @@ def test_the_site_answers_get_at_its_own_name_and_the_visits_address_alone(
         f"/{front._stall.token[:-1]}/",
         f"{path}index.html",
         "/favicon.ico",
-        f"/{path}",
         "//",
         "/../../etc/passwd",
         "/%2e%2e/",
@@ -283,7 +283,7 @@ def test_a_request_that_the_front_end_did_not_ask_for_moves_nothing(front: Brows
     front.start(0)
     assert front._stall is not None
     path = f"/{front._stall.token}/"
-    for query in ("?search=mug", "?press=0", "?press=999999999999", "?press=-1", "?press=a", "?press=²"):
+    for query in ("?search=mug", "?press=0", "?press=999999999999", "?press=-1", "?press=a", "?press=%C2%B2"):
         assert ask(front, path + query)[2] == front.session.html()
         assert front.session.visit.page == "index"
     front.act("search[mug]")
