@@ -98,6 +98,7 @@ def _description(preset: Preset, config: EmbeddedConfig, seed: int) -> dict[str,
             "tasks": config.eval_tasks,
             "max_tokens": config.max_action_tokens,
         },
+        "figure": preset.figure,
         "imitation_ceiling": config.imitation_ceiling,
         "seed": seed,
         "settings": asdict(config),
@@ -140,6 +141,7 @@ class _Run:
             imitation_ceiling=self.config.imitation_ceiling,
             seconds=round(time.monotonic() - self.began + sum(record["seconds"] for record in self.run.metrics("time")), 1),
             env_id=self.preset.env_id,
+            figure=self.preset.figure,
         )
         return self.run
 
@@ -156,7 +158,8 @@ class _Run:
             self.run.log("warm_start", step, values)
 
         def success(model: Any) -> float:
-            return self.play(model, self.preset.splits.curve, self.config.curve_tasks or 1, {"sampled": 1.0})[0].scores()["sampled"]
+            evaluation, _ = self.play(model, self.preset.splits.curve, self.config.curve_tasks or 1, {"sampled": 1.0})
+            return evaluation.scores(self.preset.figure)["sampled"]
 
         with _threads():
             model = self.preset.warm_start(self.config, self.tokenizer, seed=self.seed, report=report, success=success)
@@ -252,7 +255,7 @@ class _Run:
             evaluation, played = self.play(model, self.preset.splits.held_out, self.config.eval_tasks)
         evaluation.save(self.run.path / f"evaluation.{name}.json")
         self.run.save_trajectories(occasion, [*played["greedy"][:_KEPT_EPISODES], *played["sampled"][:_KEPT_EPISODES]])
-        scores = evaluation.scores()
+        scores = evaluation.scores(self.preset.figure)
         self.run.log("eval", 0 if name == "before" else self.config.updates, scores)
         self.progress(f"eval {name}", 1, 1, scores)
         return scores
@@ -263,7 +266,7 @@ class _Run:
         if not path.is_file() or not (self.run.checkpoints / "warm_start" / "config.json").is_file():
             return None
         arms = json.loads(path.read_text(encoding="utf-8"))["arms"]
-        return {arm: float(figures["estimates"]["success"]["mean"]) for arm, figures in arms.items()}
+        return {arm: float(figures["estimates"][self.preset.figure]["mean"]) for arm, figures in arms.items()}
 
 
 class _Curve(TrainerCallback):  # type: ignore[misc,unused-ignore]  # partly untyped base
@@ -281,7 +284,7 @@ class _Curve(TrainerCallback):  # type: ignore[misc,unused-ignore]  # partly unt
             evaluation, _ = self.run.play(model, self.run.preset.splits.curve, self.run.config.curve_tasks)
         finally:
             model.train(training)
-        scores = {f"validation/{arm}": value for arm, value in evaluation.scores().items()}
+        scores = {f"validation/{arm}": value for arm, value in evaluation.scores(self.run.preset.figure).items()}
         self.run.run.log("eval", state.global_step, scores)
 
 

@@ -64,8 +64,8 @@ class Turn(NamedTuple):
     slip: str
 
 
-Expert = Callable[[Any, np.random.Generator], Callable[[Mapping[str, Any]], Turn]]
-"""Called with the environment at the start of an episode and a generator; returns a function from info to the next turn."""
+Expert = Callable[[Any, np.random.Generator], Callable[[Mapping[str, Any]], "Turn | None"]]
+"""Called with the environment at the start of an episode and a generator; returns a function from info to the next turn, None to stop there."""
 IGNORED = -100
 _POOLED = 8  # batches that are sorted by length together
 _Marked = tuple[NDArray[np.int64], NDArray[np.bool_]]
@@ -223,8 +223,7 @@ def record_demonstrations(
             _, info = env.reset(seed=int(task_seed))
             act = expert(base, rng)
             meant: list[bool] = []
-            while env.running:
-                turn = act(info)
+            while env.running and (turn := act(info)) is not None:
                 meant.append(rng.random() >= slip)
                 _, _, _, _, info = env.step(base.encode_action(turn.reply if meant[-1] else turn.slip))
             recorded.append(Demonstration(env.trajectory, tuple(meant)))
