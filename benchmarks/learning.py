@@ -106,8 +106,8 @@ def alfworld_without_a_model(tasks: int) -> Scores:
 
 def webshop_without_a_model(tasks: int) -> Scores:
     """Measure on the held-out goals what needs no learning: the scores of the baselines and of the hasty shopper without its slips."""
-    from agent_gym.envs.webshop.experts import hasty_expert
     from agent_gym.envs.webshop.env import WebShopEnv
+    from agent_gym.envs.webshop.experts import hasty_expert
     from agent_gym.evaluation import evaluate
     from agent_gym.policies import ScriptedPolicy
 
@@ -142,8 +142,7 @@ BENCHMARKS = {
         "learning-webshop.svg",
         "after RL the sampled score >= 0.2 above its start, and >= 0.1 above both baselines",
         lambda before, after, blind: (
-            after["sampled"] >= before["sampled"] + 0.2
-            and after["sampled"] >= max(blind["first_result"], blind["random_shopper"]) + 0.1
+            after["sampled"] >= before["sampled"] + 0.2 and after["sampled"] >= max(blind["first_result"], blind["random_shopper"]) + 0.1
         ),
         webshop_without_a_model,
         ("first_result", "random_shopper"),

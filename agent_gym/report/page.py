@@ -146,9 +146,7 @@ def learning_curve(run: RunFolder, *, width: int = 880, height: int = 380, stand
     )
 
 
-def learning_curves(
-    runs: Sequence[RunFolder], *, levels: Mapping[str, float] | None = None, width: int = 880, height: int = 400
-) -> Markup:
+def learning_curves(runs: Sequence[RunFolder], *, levels: Mapping[str, float] | None = None, width: int = 880, height: int = 400) -> Markup:
     """Draw the training success of several seeds, thin, and their mean; the held-out figures before and after stand at the ends.
 
     Args:
@@ -248,9 +246,7 @@ def _curve_section(run: RunFolder, records: Sequence[Mapping[str, Any]], summary
     items = _curve_items(records, summary, ceiling, figure)
     if not any(not isinstance(item, Level) for item in items):
         return tag("section", tag("h2", "Learning curve"), tag("p", "Nothing was logged yet.", class_="empty"))
-    words = (
-        f"{figure.capitalize()} per update. Sampled and greedy are two quantities: greedy takes the likeliest token and can jump on a single preference."
-    )
+    words = f"{figure.capitalize()} per update. Sampled and greedy are two quantities: greedy takes the likeliest token and can jump on a single preference."
     if ceiling is not None:
         words += " The imitation ceiling is what the demonstrator of the warm start reaches itself; above it, the agent has learned by reinforcement."
     return tag(
