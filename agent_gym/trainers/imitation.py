@@ -8,10 +8,11 @@ environments that are played by commands (`agent_gym.envs.commands.CommandEnv`):
    sooner from what the model was told into what it says.
 3. **Imitation of what the expert meant.** Its slips are not learned here, but they lead to where an expert would never be, before the wrong cupboard
    or told that nothing happens, and how to go on from there is. Without them the model's first mistake is its last sensible step.
-4. The same **with a falling learning rate**, which steadies the model: success over a dozen commands rises from a tenth to a third.
+4. The same **with a falling learning rate**, which steadies the model: success over a dozen commands rises from a twentieth to a third.
 
-**The third ends when the model succeeds now and then**, not after a number of steps: measured by playing tasks of another split. A model that never
-succeeds is never rewarded; where imitation does not bring it that far, this raises.
+Then the model plays tasks of another split. **Where it does not succeed now and then, the third and fourth are gone through again**; the figure at the
+full learning rate would say little about the one behind it. A model that never succeeds is never rewarded, so that where imitation does not bring it
+that far, this raises.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ class Turn(NamedTuple):
     slip: str
 
 
-Expert = Callable[[Any, np.random.Generator], Callable[[Mapping[str, Any]], "Turn | None"]]
-"""Called with the environment at the start of an episode and a generator; returns a function from info to the next turn, None to stop there."""
+Expert = Callable[[Any, np.random.Generator], Callable[[Mapping[str, Any]], Turn]]
+"""Called with the environment at the start of an episode and a generator; returns a function from info to the next turn."""
 IGNORED = -100
 _POOLED = 8  # batches that are sorted by length together
 _Marked = tuple[NDArray[np.int64], NDArray[np.bool_]]
@@ -223,7 +224,8 @@ def record_demonstrations(
             _, info = env.reset(seed=int(task_seed))
             act = expert(base, rng)
             meant: list[bool] = []
-            while env.running and (turn := act(info)) is not None:
+            while env.running:
+                turn = act(info)
                 meant.append(rng.random() >= slip)
                 _, _, _, _, info = env.step(base.encode_action(turn.reply if meant[-1] else turn.slip))
             recorded.append(Demonstration(env.trajectory, tuple(meant)))
@@ -252,11 +254,11 @@ class ImitationConfig:
         weight_decay: of AdamW.
         max_grad_norm: gradient clipping.
         report_every: steps between two reports.
-        check_every: steps between two measurements of success.
-        min_steps: no measurement before it is made.
-        success_at_least: the sampled success that ends imitation at the full learning rate.
-        max_steps: of it; then it has failed.
-        decay_steps: further steps behind it, with linearly falling learning rate.
+        steps: optimiser steps at the full learning rate.
+        decay_steps: steps behind them, with linearly falling learning rate; then success is measured.
+        success_at_least: the sampled success that ends imitation.
+        more_steps: where that was not reached, steps at the full learning rate before the next decay.
+        max_steps: no further round begins after as many steps; then it has failed.
     """
 
     demonstrations: int = 2500
@@ -271,11 +273,31 @@ class ImitationConfig:
     weight_decay: float = 0.01
     max_grad_norm: float = 1.0
     report_every: int = 10
-    check_every: int = 50
-    min_steps: int = 250
-    success_at_least: float = 0.1
+    steps: int = 250
+    decay_steps: int = 50
+    success_at_least: float = 0.15
+    more_steps: int = 50
     max_steps: int = 800
-    decay_steps: int = 100
+
+    def __post_init__(self) -> None:
+        """Check the sizes.
+
+        Raises:
+            ValueError: naming the setting.
+        """
+        least = {
+            "demonstrations": 1,
+            "copy_steps": 0,
+            "batch_size": 1,
+            "report_every": 1,
+            "warmup_steps": 1,
+            "steps": 1,
+            "decay_steps": 0,
+            "more_steps": 1,
+        }
+        for name, low in least.items():
+            if getattr(self, name) < low:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least {low}")
 
 
 class ImitationProgress(NamedTuple):
@@ -301,7 +323,7 @@ class ImitationResult:
     """How a warm start went.
 
     Attributes:
-        steps: optimiser steps of imitation until success was enough.
+        steps: optimiser steps of imitation.
         success: sampled success at the end.
     """
 
@@ -412,19 +434,21 @@ def imitate(
 
     learner = _Learner(model, config)
     batches = _batches(rows, rng, config.batch_size)
-    step = 0
-    while measured is None or measured < config.success_at_least:
+    step, full = 0, config.steps
+    while True:
+        for _ in range(full):
+            learn("imitation", next(batches))
+        for left in range(config.decay_steps, 0, -1):
+            learn("decay", next(batches), left / config.decay_steps)
+        step += full + config.decay_steps
+        measured = measure()
+        if measured >= config.success_at_least:
+            break
         if step >= config.max_steps:
             raise WarmStartFailed(
-                f"warm start failed: after {step} steps of imitation {measured or 0.0:.0%} of the tasks are solved, and {config.success_at_least:.0%} are "
+                f"warm start failed: after {step} steps of imitation {measured:.0%} of the tasks are solved, and {config.success_at_least:.0%} are "
                 "needed for reinforcement learning to have something to begin with; try another seed, more max_steps or more demonstrations"
             )
-        learn("imitation", next(batches))
-        step += 1
-        if step >= config.min_steps and step % config.check_every == 0:
-            measured = measure()
-    for left in range(config.decay_steps, 0, -1):
-        learn("decay", next(batches), left / config.decay_steps)
-    reached = measure()
+        full = config.more_steps
     model.eval()  # type: ignore[no-untyped-call]
-    return ImitationResult(step, reached)
+    return ImitationResult(step, measured)

@@ -38,11 +38,11 @@ QUICK = ImitationConfig(
     batch_size=4,
     warmup_steps=1,
     report_every=1,
-    check_every=2,
-    min_steps=2,
+    steps=2,
+    decay_steps=1,
     success_at_least=0.2,
+    more_steps=1,
     max_steps=6,
-    decay_steps=3,
 )
 DOORS = ("red", "green", "blue")
 
@@ -185,21 +185,21 @@ def test_slips_are_not_learned(env_id: str, tokenizer: Any) -> None:
     assert not torch.equal(*weights)
 
 
-def test_imitation_ends_some_steps_after_success_and_is_a_function_of_its_seed(env_id: str, tokenizer: Any) -> None:
+def test_imitation_goes_through_rounds_until_it_succeeds_and_is_a_function_of_its_seed(env_id: str, tokenizer: Any) -> None:
     recorded = record(env_id, tokenizer, slip=0.2)
     weights = []
     for seed in (0, 0, 1):
-        scores, told = iter([0.0, 0.5, 0.6]), []
+        scores, told = iter([0.0, 0.5]), []
         model = build_tiny_model(tokenizer, 0, SMALL)
         config = replace(QUICK, success_at_least=0.5)
         result = imitate(model, recorded, lambda _, scores=scores: next(scores), seed=seed, config=config, on_progress=told.append)
-        assert (result.steps, result.success) == (4, 0.6)  # measured after 2 and 4 steps, and at the end
+        assert (result.steps, result.success) == (5, 0.5)  # measured behind each decay: after 3 steps and after 5
         assert not model.training
         weights.append(model.model.embed_tokens.weight.detach().clone())
     assert torch.equal(weights[0], weights[1]) and not torch.equal(weights[0], weights[2])
-    assert [made.step for made in told] == list(range(1, 2 + 4 + 3 + 1))
-    assert [made.phase for made in told] == ["copy"] * 2 + ["imitation"] * 4 + ["decay"] * 3
-    assert isinstance(told[-1], ImitationProgress) and told[0].success is None and told[-1].success == 0.5
+    assert [made.step for made in told] == list(range(1, 2 + 5 + 1))
+    assert [made.phase for made in told] == ["copy", "copy", "imitation", "imitation", "decay", "imitation", "decay"]
+    assert isinstance(told[-1], ImitationProgress) and told[0].success is None and told[-1].success == 0.0
 
 
 def test_imitation_that_does_not_succeed_fails_loudly(env_id: str, tokenizer: Any) -> None:
@@ -209,9 +209,15 @@ def test_imitation_that_does_not_succeed_fails_loudly(env_id: str, tokenizer: An
         played.append(model.training)
         return 0.1
 
-    with pytest.raises(WarmStartFailed, match=r"after 6 steps of imitation 10% of the tasks are solved, and 20% are needed"):
+    with pytest.raises(WarmStartFailed, match=r"after 7 steps of imitation 10% of the tasks are solved, and 20% are needed"):
         imitate(build_tiny_model(tokenizer, 0, SMALL), record(env_id, tokenizer, 0.2), never, seed=0, config=QUICK)
-    assert played == [False] * 3  # after 2, 4 and 6 steps, and in evaluation mode
+    assert played == [False] * 3  # after 3, 5 and 7 steps, and in evaluation mode
+
+
+@pytest.mark.parametrize("name", ["demonstrations", "batch_size", "steps", "more_steps"])
+def test_settings_that_would_go_on_for_ever_or_nowhere_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"{name}=0 must be at least 1"):
+        replace(QUICK, **{name: 0})
 
 
 def test_imitation_learns_what_is_meant(env_id: str, tokenizer: Any) -> None:
@@ -219,6 +225,6 @@ def test_imitation_learns_what_is_meant(env_id: str, tokenizer: Any) -> None:
     recorded = record(env_id, tokenizer, slip=0.3, episodes=60)
     model = build_tiny_model(tokenizer, 0)
     accuracies = []
-    config = replace(QUICK, copy_steps=60, batch_size=16, warmup_steps=10, min_steps=80, check_every=80, max_steps=80, decay_steps=0)
+    config = replace(QUICK, copy_steps=60, batch_size=16, warmup_steps=10, steps=80, decay_steps=0)
     imitate(model, recorded, lambda _: 1.0, seed=0, config=config, on_progress=lambda made: accuracies.append(made.accuracy))
     assert accuracies[-1] > 0.95

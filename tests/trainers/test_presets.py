@@ -79,7 +79,7 @@ def test_the_preset_is_chosen_by_the_environment(tmp_path: Path, capsys: pytest.
 
 
 def test_a_warm_start_that_fails_ends_the_run_with_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = {"demonstrations": 8, "copy_steps": 1, "batch_size": 4, "min_steps": 1, "check_every": 1, "max_steps": 1}
+    settings = {"demonstrations": 8, "copy_steps": 1, "batch_size": 4, "steps": 1, "decay_steps": 0, "max_steps": 1}
     words = [word for name, value in settings.items() for word in ("--set", f"warm_start.{name}={value}")]
     assert main(["train", ALFWORLD, "--output-dir", str(tmp_path / "run"), "--set", "curve_tasks=2", *words]) == 1
     said = capsys.readouterr()

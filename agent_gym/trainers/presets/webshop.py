@@ -69,7 +69,10 @@ class ShopImitationConfig(ImitationConfig):
 
     demonstrations: int = 1500
     slip: float = 0.1
-    option_probability: float = 0.3
+    steps: int = 300
+    decay_steps: int = 100
+    success_at_least: float = 0.45
+    option_probability: float = 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +92,11 @@ class WebShopConfig(EmbeddedConfig):
 
     def smoke(self) -> WebShopConfig:
         """Two updates behind a few steps of imitation, which need not succeed."""
-        few = replace(self.warm_start, demonstrations=64, copy_steps=20, min_steps=20, check_every=20, success_at_least=0.0, decay_steps=0)
+        few = replace(self.warm_start, demonstrations=64, copy_steps=20, steps=20, decay_steps=0, success_at_least=0.0)
         return replace(self, updates=2, eval_tasks=40, curve_tasks=0, tasks_per_update=4, warm_start=few)
 
 
-def hasty_shopper(env: Any, rng: np.random.Generator, *, option_probability: float) -> Callable[[Mapping[str, Any]], Turn | None]:
+def hasty_shopper(env: Any, rng: np.random.Generator, *, option_probability: float) -> Callable[[Mapping[str, Any]], Turn]:
     """Return an expert that finds the product, and cares for each of its options at times. See `agent_gym.trainers.imitation.Expert`.
 
     Its slips are random: a search for some words of the instruction, or a click on anything.
@@ -104,15 +107,14 @@ def hasty_shopper(env: Any, rng: np.random.Generator, *, option_probability: flo
         option_probability: with which it cares for an option.
 
     Returns:
-        A function from info to the next turn; None where no search finds the product.
+        A function from info to the next turn.
     """
     session = env.session
     wanted = [option for option in session.goal.options if rng.random() < option_probability]
 
-    def act(info: Mapping[str, Any]) -> Turn | None:
+    def act(info: Mapping[str, Any]) -> Turn:
         action = next_action(session, wanted)
-        if action is None:
-            return None
+        assert action is not None  # every product of the small shop is found by its title
         return Turn(env.write_command(action), env.write_command(random_action(session, rng)))
 
     return act
@@ -138,11 +140,11 @@ class WebShopPreset(Preset):
     ) -> Qwen3ForCausalLM:
         """Imitate until some goals are met; see `Preset.warm_start`."""
         settings: ShopImitationConfig = config.warm_start
-        total = settings.copy_steps + settings.max_steps + settings.decay_steps
+        total = settings.copy_steps + settings.steps + settings.decay_steps  # more only where they do not suffice
 
         def told(made: ImitationProgress) -> None:
             measured = {} if made.success is None else {"sampled": made.success}
-            report(made.step, total, {"phase": made.phase, "loss": made.loss, "accuracy": made.accuracy, **measured})
+            report(made.step, max(total, made.step), {"phase": made.phase, "loss": made.loss, "accuracy": made.accuracy, **measured})
 
         model = build_tiny_model(tokenizer, seed, TinyShape(layers=3))
         demonstrations = record_demonstrations(
