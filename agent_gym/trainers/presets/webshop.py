@@ -79,7 +79,7 @@ class ShopImitationConfig(ImitationConfig):
 class WebShopConfig(EmbeddedConfig):
     """Settings of the run on WebShop; see `EmbeddedConfig`."""
 
-    updates: int = 60
+    updates: int = 40
     learning_rate: float = 1e-3
     max_action_tokens: int = 24
     eval_tasks: int = 90
