@@ -176,6 +176,10 @@ class _Run:
     def train(self, resume: bool, interrupt: Interrupt | None) -> bool:
         """Train by GRPO. Returns whether it came to its end."""
         config = self.config
+        checkpoint = self.run.latest_checkpoint() if resume else None
+        if checkpoint is not None and _updates_of(checkpoint) >= config.updates:  # only the end was missing; the trainer would make one update more
+            self.save(AutoModelForCausalLM.from_pretrained(str(checkpoint), dtype=torch.float32), "final")
+            return True
         model = AutoModelForCausalLM.from_pretrained(str(self.run.checkpoints / "warm_start"), dtype=torch.float32)
         self.preset.prepare(model)
         episodes = config.tasks_per_update * config.num_generations
@@ -213,9 +217,8 @@ class _Run:
         trainer.add_callback(callback)
         if config.curve_tasks:
             trainer.add_callback(_Curve(self))
-        checkpoint = self.run.latest_checkpoint() if resume else None
         if checkpoint is not None:
-            self.run.mark_resumed(int(checkpoint.name.removeprefix("checkpoint-")))
+            self.run.mark_resumed(_updates_of(checkpoint))
         with _threads(), nullcontext() if interrupt is None else interrupt(callback.request_stop):
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint is not None else None)
         self.run.save_trajectories("last_batch", trainer.trajectories[:_KEPT_EPISODES])
@@ -267,6 +270,10 @@ class _Run:
             return None
         arms = json.loads(path.read_text(encoding="utf-8"))["arms"]
         return {arm: float(figures["estimates"][self.preset.figure]["mean"]) for arm, figures in arms.items()}
+
+
+def _updates_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix("checkpoint-"))
 
 
 class _Curve(TrainerCallback):  # type: ignore[misc,unused-ignore]  # partly untyped base

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import asdict, replace
@@ -201,3 +202,13 @@ def test_the_smoke_run_on_webshop_is_whole_and_counts_the_score(tmp_path: Path, 
     page = run.report_path.read_text(encoding="utf-8")
     for part in (WEBSHOP, "Score, sampled (T=1)", "Score per update", "imitation ceiling"):
         assert part in page, part
+
+    weights = (run.checkpoints / "final" / "model.safetensors").read_bytes()  # as if the machine had died behind the last update
+    shutil.rmtree(run.checkpoints / "final")
+    (folder / "evaluation.final.json").unlink()
+    before = run.summary
+    (folder / "summary.json").unlink()
+    assert main(["train", "--resume", "--output-dir", str(folder)]) == 0
+    assert (run.checkpoints / "final" / "model.safetensors").read_bytes() == weights
+    assert run.summary is not None and run.summary["final"] == before["final"]
+    assert [one["step"] for one in run.metrics("train")] == [1, 2]
