@@ -177,7 +177,8 @@ class _Run:
         """Train by GRPO. Returns whether it came to its end."""
         config = self.config
         checkpoint = self.run.latest_checkpoint() if resume else None
-        if checkpoint is not None and _updates_of(checkpoint) >= config.updates:  # only the end was missing; the trainer would make one update more
+        if checkpoint is not None and _updates_of(checkpoint) >= config.updates:
+            # Only the end was missing, and the trainer would make one update more.
             self.save(AutoModelForCausalLM.from_pretrained(str(checkpoint), dtype=torch.float32), "final")
             return True
         model = AutoModelForCausalLM.from_pretrained(str(self.run.checkpoints / "warm_start"), dtype=torch.float32)
