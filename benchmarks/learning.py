@@ -196,7 +196,7 @@ def main() -> int:
         if not met:
             missed.append(seed)
     figure.parent.mkdir(parents=True, exist_ok=True)
-    figure.write_text(learning_curves(runs, levels={name: blind[name] for name in asked.levels}), encoding="utf-8")
+    figure.write_text(learning_curves(runs, levels={name.replace("_", " "): blind[name] for name in asked.levels}), encoding="utf-8")
     if missed:
         print(f"seeds {missed} missed the goals: {asked.goals}", file=sys.stderr)
     return 1 if missed else 0
