@@ -155,9 +155,16 @@ class Evaluation:
     arms: Mapping[str, Arm]
     settings: Mapping[str, Any]
 
-    def scores(self) -> dict[str, float]:
-        """Return the success of each arm, as summary.json wants it."""
-        return {name: arm.success.mean for name, arm in self.arms.items()}
+    def scores(self, figure: str = "success") -> dict[str, float]:
+        """Return one figure of each arm, as summary.json wants it.
+
+        Args:
+            figure: the name of an estimate.
+
+        Returns:
+            Its mean, by arm.
+        """
+        return {name: arm.estimates[figure].mean for name, arm in self.arms.items()}
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values."""

@@ -192,6 +192,13 @@ def test_a_policy_that_ignores_tool_results_scores_nothing() -> None:
     assert evaluation.scores() == {"constant": 0.0}
 
 
+def test_the_scores_of_an_evaluation_are_success_or_another_figure_by_its_name() -> None:
+    shopped, _ = evaluate("AgentR1/WebShop-v0", ScriptedPolicy.expert(), env_kwargs={"level": "small"}, tasks=2, arms={"expert": None})
+    assert shopped.scores("r_price") == {"expert": 1.0} and shopped.scores() == shopped.scores("score") == {"expert": 1.0}
+    with pytest.raises(KeyError, match="speed"):
+        shopped.scores("speed")
+
+
 def test_the_json_holds_what_a_repetition_needs_and_is_the_same_every_time(expert, tmp_path: Path) -> None:
     evaluation, _ = expert
     again, _ = evaluate(

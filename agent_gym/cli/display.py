@@ -30,13 +30,18 @@ def sparkline(values: list[float], width: int = 24) -> str:
 
 
 class TrainDisplay:
-    """Shows phases; call it as `display(phase, step, total, values)`. Use it in `with`."""
+    """Shows phases; call it as `display(phase, step, total, values)`. Use it in `with`.
 
-    def __init__(self) -> None:
+    Args:
+        figure: what counts, shown as it grows: "success", or one of the environment's metrics.
+    """
+
+    def __init__(self, figure: str = "success") -> None:
+        self._figure = figure
         self.screen = console()
         self._bar = progress_bar()
         self._tasks: dict[str, Any] = {}
-        self._success: list[float] = []
+        self._measured: list[float] = []
         self._entered = contextlib.ExitStack()
         self._live = not self._bar.disable
 
@@ -72,7 +77,7 @@ class TrainDisplay:
             phase: its name.
             step: done so far.
             total: of the phase.
-            values: what was measured; success, loss and the like are shown.
+            values: what was measured; what counts, loss and the like are shown.
         """
         note = self._note(values or {})
         if phase not in self._tasks:
@@ -84,11 +89,12 @@ class TrainDisplay:
 
     def _note(self, values: Mapping[str, Any]) -> str:
         parts = []
-        success = values.get("rollout/success", values.get("success"))
-        if isinstance(success, (int, float)):
-            self._success.append(float(success))
-            recent = self._success[-5:]
-            parts.append(f"success {success:.3f}, mean of 5 {sum(recent) / len(recent):.3f} {sparkline(self._success)}")
+        named = ("rollout/success", "success") if self._figure == "success" else (f"metrics/{self._figure}",)
+        value = next((values[name] for name in named if name in values), None)
+        if isinstance(value, (int, float)):
+            self._measured.append(float(value))
+            recent = self._measured[-5:]
+            parts.append(f"{self._figure} {value:.3f}, mean of 5 {sum(recent) / len(recent):.3f} {sparkline(self._measured)}")
         for name, label in (
             ("rollout/turns_mean", "turns"),
             ("loss", "loss"),

@@ -190,7 +190,7 @@ def _embedded_run(args: argparse.Namespace, earlier: RunFolder | None) -> int:
     folder = (
         earlier.path if earlier is not None else _free_folder(args, preset.label, "embedded", "smoke" if args.smoke else "", f"seed{seed}")
     )
-    with TrainDisplay() as display:
+    with TrainDisplay(preset.figure) as display:
         display.say(f"run folder: {folder}", "dim")
         with _telling_how_to_go_on(folder), user_mistakes():
             done = run_embedded(
@@ -243,7 +243,9 @@ def _finish(run_folder: RunFolder) -> None:
         scores = summary.get(name) or {}
         if any(value is not None for value in scores.values()):
             shown = "  ".join(f"{arm} {value:.3f}" for arm, value in scores.items() if isinstance(value, (int, float)))
-            screen.print(f"{words:<10} {shown}   on {summary.get('tasks')} held-out tasks", highlight=False)
+            figure = summary.get("figure", "success")
+            what = "" if figure == "success" else f"{figure} "
+            screen.print(f"{words:<10} {what}{shown}   on {summary.get('tasks')} held-out tasks", highlight=False)
     screen.print(f"report: {report}", markup=False, highlight=False, soft_wrap=True)
 
 

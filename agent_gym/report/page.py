@@ -86,12 +86,25 @@ def _points(records: Sequence[Mapping[str, Any]], *names: str) -> list[tuple[flo
 _ARMS = (("sampled", "sampled (T=1)", "c-sampled", "circle"), ("greedy", "greedy", "c-greedy", "diamond"))
 
 
-def _curve_items(records: Sequence[Mapping[str, Any]], summary: Mapping[str, Any], ceiling: float | None) -> list[Series | Marks | Level]:
-    train = _points([one for one in records if one["kind"] == "train"], "rollout/success", "success")
+def _figure(run: RunFolder) -> str:
+    """The name of what counts in a run: "success", or one of its environment's metrics."""
+    return str((run.summary or {}).get("figure") or run.config.get("figure") or "success")
+
+
+def _of_batches(records: Sequence[Mapping[str, Any]], figure: str) -> list[tuple[float, float]]:
+    """What counts, of the training batches."""
+    names = ("rollout/success", "success") if figure == "success" else (f"metrics/{figure}",)
+    return _points([one for one in records if one["kind"] == "train"], *names)
+
+
+def _curve_items(
+    records: Sequence[Mapping[str, Any]], summary: Mapping[str, Any], ceiling: float | None, figure: str
+) -> list[Series | Marks | Level]:
+    train = _of_batches(records, figure)
     evals = [one for one in records if one["kind"] == "eval"]
     tests = {arm: dict(_points(evals, arm)) for arm, *_ in _ARMS}
     between = {arm: dict(_points(evals, f"validation/{arm}")) for arm, *_ in _ARMS}
-    between["sampled"] |= dict(_points(evals, "eval_rollout/success"))
+    between["sampled"] |= dict(_points(evals, "eval_rollout/success" if figure == "success" else f"eval_metrics/{figure}"))
     last = max([x for x, _ in train] + [x for points in (*tests.values(), *between.values()) for x in points] + [0.0])
     for when, at in (("warm_start", 0.0), ("final", last)):
         for arm, value in (summary.get(when) or {}).items():
@@ -114,7 +127,7 @@ def _curve_items(records: Sequence[Mapping[str, Any]], summary: Mapping[str, Any
 
 
 def learning_curve(run: RunFolder, *, width: int = 880, height: int = 380, standalone: bool = False) -> Markup:
-    """Draw a run's success over its updates.
+    """Draw what counts in a run, most often success, over its updates.
 
     Args:
         run: the folder.
@@ -125,29 +138,33 @@ def learning_curve(run: RunFolder, *, width: int = 880, height: int = 380, stand
     Returns:
         An `<svg>` element, or a note where nothing was logged yet.
     """
-    items = _curve_items(run.metrics(), run.summary or {}, _ceiling(run))
+    figure = _figure(run)
+    items = _curve_items(run.metrics(), run.summary or {}, _ceiling(run), figure)
     style = _asset("report.css") if standalone else ""
     return draw_chart(
-        items, width=width, height=height, title="success per update", x_label="update", y_range=(0.0, 1.0), standalone_style=style
+        items, width=width, height=height, title=f"{figure} per update", x_label="update", y_range=(0.0, 1.0), standalone_style=style
     )
 
 
-def learning_curves(runs: Sequence[RunFolder], *, width: int = 880, height: int = 400) -> Markup:
+def learning_curves(runs: Sequence[RunFolder], *, levels: Mapping[str, float] | None = None, width: int = 880, height: int = 400) -> Markup:
     """Draw the training success of several seeds, thin, and their mean; the held-out figures before and after stand at the ends.
 
     Args:
-        runs: the folders, one per seed.
+        runs: the folders, one per seed; what counts in the first is drawn.
+        levels: further levels to compare with, by name.
         width: of the picture.
         height: of the picture.
 
     Returns:
         An `<svg>` element that is a file of its own.
     """
-    curves = [moving_mean(_points(run.metrics("train"), "rollout/success", "success")) for run in runs]
+    figure = _figure(runs[0]) if runs else "success"
+    curves = [moving_mean(_of_batches(run.metrics("train"), figure)) for run in runs]
     items: list[Series | Marks | Level] = []
     ceiling = next((value for value in map(_ceiling, runs) if value is not None), None)
     if ceiling is not None:
         items.append(Level(f"imitation ceiling {ceiling:.2f}", ceiling, "c-ceiling"))
+    items += [Level(f"{name} {value:.2f}", value, "c-ceiling") for name, value in (levels or {}).items()]
     items.append(Level("after the warm start", 0.0, "c-before", vertical=True))
     for run, curve in zip(runs, curves, strict=True):
         items.append(
@@ -161,7 +178,8 @@ def learning_curves(runs: Sequence[RunFolder], *, width: int = 880, height: int 
         found = [((run.summary or {}).get("warm_start") or {}, (run.summary or {}).get("final") or {}) for run in runs]
         points = [(0.0, before[arm]) for before, _ in found if arm in before] + [(last, after[arm]) for _, after in found if arm in after]
         items.append(Marks(f"held-out tasks, {words}", points, kind, shape))
-    title = "Success over updates: lines are training batches, circles held-out tasks sampled at T=1, diamonds held-out tasks greedy"
+    what = figure.capitalize()
+    title = f"{what} over updates: lines are training batches, circles held-out tasks sampled at T=1, diamonds held-out tasks greedy"
     return draw_chart(
         items, width=width, height=height, title=title, x_label="update", y_range=(0.0, 1.0), standalone_style=_asset("report.css")
     )
@@ -200,12 +218,12 @@ def _tile(name: str, figure: Any, more: str, class_: str = "") -> Markup:
     )
 
 
-def _tiles(summary: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> Markup:
+def _tiles(summary: Mapping[str, Any], records: Sequence[Mapping[str, Any]], figure_name: str) -> Markup:
     before, after = summary.get("warm_start") or {}, summary.get("final") or {}
     tasks = summary.get("tasks")
     held_out = f"on {tasks} held-out tasks" if tasks else "held-out tasks"
     tiles = []
-    for arm, words in (("sampled", "Success, sampled (T=1)"), ("greedy", "Success, greedy")):
+    for arm, words in (("sampled", f"{figure_name.capitalize()}, sampled (T=1)"), ("greedy", f"{figure_name.capitalize()}, greedy")):
         figure: Any = _share(after.get(arm))
         if arm in before:
             figure = join([tag("span", f"{_share(before[arm])} \u2192 ", class_="from"), _share(after.get(arm))])
@@ -224,13 +242,11 @@ def _tiles(summary: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> 
 
 
 def _curve_section(run: RunFolder, records: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> Markup:
-    ceiling = _ceiling(run)
-    items = _curve_items(records, summary, ceiling)
+    ceiling, figure = _ceiling(run), _figure(run)
+    items = _curve_items(records, summary, ceiling, figure)
     if not any(not isinstance(item, Level) for item in items):
         return tag("section", tag("h2", "Learning curve"), tag("p", "Nothing was logged yet.", class_="empty"))
-    words = (
-        "Success per update. Sampled and greedy are two quantities: greedy takes the likeliest token and can jump on a single preference."
-    )
+    words = f"{figure.capitalize()} per update. Sampled and greedy are two quantities: greedy takes the likeliest token and can jump on a single preference."
     if ceiling is not None:
         words += " The imitation ceiling is what the demonstrator of the warm start reaches itself; above it, the agent has learned by reinforcement."
     return tag(
@@ -240,7 +256,7 @@ def _curve_section(run: RunFolder, records: Sequence[Mapping[str, Any]], summary
         tag(
             "div",
             legend([item for item in items if not isinstance(item, Level)]),
-            _both_widths(items, "success per update", "update", (0.0, 1.0)),
+            _both_widths(items, f"{figure} per update", "update", (0.0, 1.0)),
             class_="card",
         ),
     )
@@ -372,7 +388,7 @@ def render_report(run: RunFolder, tokenizer: Any = None) -> str:
     shown, data = _transcripts(run, tokenizer)
     content = [
         tag("header", tag("h1", f"{env_id}: training report"), tag("p", " \u00b7 ".join(part for part in lead if part), class_="lead")),
-        _tiles(summary, records),
+        _tiles(summary, records, _figure(run)),
         _curve_section(run, records, summary),
         shown,
         _small_charts(records),

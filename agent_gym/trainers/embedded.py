@@ -98,6 +98,7 @@ def _description(preset: Preset, config: EmbeddedConfig, seed: int) -> dict[str,
             "tasks": config.eval_tasks,
             "max_tokens": config.max_action_tokens,
         },
+        "figure": preset.figure,
         "imitation_ceiling": config.imitation_ceiling,
         "seed": seed,
         "settings": asdict(config),
@@ -140,6 +141,7 @@ class _Run:
             imitation_ceiling=self.config.imitation_ceiling,
             seconds=round(time.monotonic() - self.began + sum(record["seconds"] for record in self.run.metrics("time")), 1),
             env_id=self.preset.env_id,
+            figure=self.preset.figure,
         )
         return self.run
 
@@ -156,7 +158,8 @@ class _Run:
             self.run.log("warm_start", step, values)
 
         def success(model: Any) -> float:
-            return self.play(model, self.preset.splits.curve, self.config.curve_tasks or 1, {"sampled": 1.0})[0].scores()["sampled"]
+            evaluation, _ = self.play(model, self.preset.splits.curve, self.config.curve_tasks or 1, {"sampled": 1.0})
+            return evaluation.scores(self.preset.figure)["sampled"]
 
         with _threads():
             model = self.preset.warm_start(self.config, self.tokenizer, seed=self.seed, report=report, success=success)
@@ -173,6 +176,11 @@ class _Run:
     def train(self, resume: bool, interrupt: Interrupt | None) -> bool:
         """Train by GRPO. Returns whether it came to its end."""
         config = self.config
+        checkpoint = self.run.latest_checkpoint() if resume else None
+        if checkpoint is not None and _updates_of(checkpoint) >= config.updates:
+            # Only the end was missing, and the trainer would make one update more.
+            self.save(AutoModelForCausalLM.from_pretrained(str(checkpoint), dtype=torch.float32), "final")
+            return True
         model = AutoModelForCausalLM.from_pretrained(str(self.run.checkpoints / "warm_start"), dtype=torch.float32)
         self.preset.prepare(model)
         episodes = config.tasks_per_update * config.num_generations
@@ -210,9 +218,8 @@ class _Run:
         trainer.add_callback(callback)
         if config.curve_tasks:
             trainer.add_callback(_Curve(self))
-        checkpoint = self.run.latest_checkpoint() if resume else None
         if checkpoint is not None:
-            self.run.mark_resumed(int(checkpoint.name.removeprefix("checkpoint-")))
+            self.run.mark_resumed(_updates_of(checkpoint))
         with _threads(), nullcontext() if interrupt is None else interrupt(callback.request_stop):
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint is not None else None)
         self.run.save_trajectories("last_batch", trainer.trajectories[:_KEPT_EPISODES])
@@ -252,7 +259,7 @@ class _Run:
             evaluation, played = self.play(model, self.preset.splits.held_out, self.config.eval_tasks)
         evaluation.save(self.run.path / f"evaluation.{name}.json")
         self.run.save_trajectories(occasion, [*played["greedy"][:_KEPT_EPISODES], *played["sampled"][:_KEPT_EPISODES]])
-        scores = evaluation.scores()
+        scores = evaluation.scores(self.preset.figure)
         self.run.log("eval", 0 if name == "before" else self.config.updates, scores)
         self.progress(f"eval {name}", 1, 1, scores)
         return scores
@@ -263,7 +270,11 @@ class _Run:
         if not path.is_file() or not (self.run.checkpoints / "warm_start" / "config.json").is_file():
             return None
         arms = json.loads(path.read_text(encoding="utf-8"))["arms"]
-        return {arm: float(figures["estimates"]["success"]["mean"]) for arm, figures in arms.items()}
+        return {arm: float(figures["estimates"][self.preset.figure]["mean"]) for arm, figures in arms.items()}
+
+
+def _updates_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix("checkpoint-"))
 
 
 class _Curve(TrainerCallback):  # type: ignore[misc,unused-ignore]  # partly untyped base
@@ -281,7 +292,7 @@ class _Curve(TrainerCallback):  # type: ignore[misc,unused-ignore]  # partly unt
             evaluation, _ = self.run.play(model, self.run.preset.splits.curve, self.run.config.curve_tasks)
         finally:
             model.train(training)
-        scores = {f"validation/{arm}": value for arm, value in evaluation.scores().items()}
+        scores = {f"validation/{arm}": value for arm, value in evaluation.scores(self.run.preset.figure).items()}
         self.run.run.log("eval", state.global_step, scores)
 
 

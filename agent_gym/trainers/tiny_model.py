@@ -38,7 +38,7 @@ class TinyShape:
     feed_forward_size: int = 128
 
 
-def tokenizer_with_words(words: Iterable[str]) -> PreTrainedTokenizerBase:
+def tokenizer_with_words(words: Iterable[str], phrases: Iterable[str] = ()) -> PreTrainedTokenizerBase:
     """Return the default tokenizer with further words as entries of their own.
 
     What a tiny model finds hard is not the choice but writing a name in five pieces; a name of one piece is copied in one step, and the text is shorter
@@ -47,6 +47,7 @@ def tokenizer_with_words(words: Iterable[str]) -> PreTrainedTokenizerBase:
 
     Args:
         words: their order does not matter.
+        phrases: of a world that always says the same; each is one entry, with the blanks and signs that stand in it.
 
     Returns:
         A tokenizer of its own; the default one stays as it is.
@@ -60,6 +61,9 @@ def tokenizer_with_words(words: Iterable[str]) -> PreTrainedTokenizerBase:
     for word in sorted(set(words)):
         with_blank = AddedToken(f"{word} ", single_word=False, normalized=False, special=False)  # a digit may follow the blank
         tokenizer.add_tokens([with_blank, AddedToken(word, single_word=True, normalized=False, special=False)])
+    for phrase in sorted(set(phrases)):
+        whole = phrase[:1].isalnum() and phrase[-1:].isalnum()
+        tokenizer.add_tokens([AddedToken(phrase, single_word=whole, normalized=False, special=False)])
     return tokenizer
 
 

@@ -17,6 +17,7 @@ from agent_gym.flows import run_rows
 from agent_gym.policies import ScriptedPolicy
 from agent_gym.report import learning_curve, render_report, write_report, write_viewer
 from agent_gym.report import markup as markup_module
+from agent_gym.report.page import learning_curves
 from agent_gym.runs import RunFolder
 from agent_gym.trajectory import Trajectory
 
@@ -112,6 +113,20 @@ def test_a_run_that_has_only_begun_has_a_report(tmp_path: Path) -> None:
     assert "<style>" not in learning_curve(run)
     alone = ET.fromstring(learning_curve(run, standalone=True))
     assert alone.tag.endswith("svg") and "prefers-color-scheme: dark" in "".join(alone.itertext())
+
+
+def test_what_counts_in_a_run_is_what_its_pages_draw(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path / "run", {"env_id": "Shop-v0", "figure": "score"})
+    for step in (1, 2, 3):
+        run.log("train", step, {"rollout/success": 0.125, "metrics/score": step / 4})
+    run.log("eval", 2, {"eval_metrics/score": 0.55, "eval_rollout/success": 0.15})
+    run.write_summary(warm_start={"sampled": 0.35, "greedy": 0.4}, final={"sampled": 0.8, "greedy": 0.9}, tasks=9, seed=0, figure="score")
+    page = render_report(run)
+    for part in ("Score, sampled (T=1)", "Score, greedy", "Score per update", ", 2: 0.55</title>", ", 3: 0.75</title>"):
+        assert part in page, part
+    assert "Success, sampled" not in page and ": 0.125</title>" not in page.split("How it went")[0]
+    curves = str(learning_curves([run, run], levels={"first result": 0.25}))
+    assert "Score over updates" in curves and "first result 0.25" in curves
 
 
 def test_ids_of_an_unknown_tokenizer_are_shown_as_numbers(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
-"""The presets of the embedded run: what they say is usable, and the run on ALFWorld is whole, repeatable and played on other rooms."""
+"""The presets of the embedded run: what they say is usable, and the runs on ALFWorld and WebShop are whole, repeatable and measured on other tasks."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import asdict, replace
@@ -10,20 +11,24 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
 import pytest
 
 import agent_gym  # noqa: F401  # registers the ids
 from agent_gym.cli import main
+from agent_gym.envs.webshop.generated.small import NAMES, PRINTS, SIZES, THINGS
 from agent_gym.runs import RunFolder
 from agent_gym.trainers.embedded import run_embedded
-from agent_gym.trainers.imitation import WarmStartFailed
+from agent_gym.trainers.imitation import Demonstration, WarmStartFailed, record_demonstrations
 from agent_gym.trainers.presets import DEFAULT_ENV, PRESETS, get_preset
 from agent_gym.trainers.presets.alfworld import ALFWorldConfig, ALFWorldPreset
 from agent_gym.trainers.presets.base import EmbeddedConfig
 from agent_gym.trainers.presets.hotpotqa import HotpotQAConfig
+from agent_gym.trainers.presets.webshop import WebShopConfig, WebShopPreset, hasty_shopper
 from agent_gym.trainers.warm_start import WarmStartConfig
 
 ALFWORLD = "AgentR1/ALFWorld-v0"
+WEBSHOP = "AgentR1/WebShop-v0"
 
 
 @pytest.mark.parametrize("env_id", PRESETS)
@@ -123,3 +128,87 @@ def test_settings_of_the_base_are_checked_whatever_the_preset() -> None:
     for name, value in {"updates": 0, "num_generations": 1, "curve_tasks": -1, "learning_rate": 0.0}.items():
         with pytest.raises(ValueError, match=name):
             EmbeddedConfig(**{name: value})
+
+
+# ---------------------------------------------------------------------------------------------------- WebShop
+
+
+def shop_demonstrations(number: int, *, option_probability: float, slip: float = 0.0) -> list[Demonstration]:
+    preset = WebShopPreset()
+
+    def expert(env: Any, rng: np.random.Generator) -> Any:
+        return hasty_shopper(env, rng, option_probability=option_probability)
+
+    keywords = {**preset.env_kwargs, "split": preset.splits.train}
+    return record_demonstrations(WEBSHOP, keywords, number, slip=slip, seed=0, expert=expert, tokenizer=preset.tokenizer())
+
+
+def test_every_figure_of_a_preset_is_one_of_its_environments() -> None:
+    for env_id in PRESETS:
+        preset = get_preset(env_id)
+        env: Any = gymnasium.make(env_id, split=preset.splits.train, **preset.env_kwargs).unwrapped
+        assert preset.figure == "success" or preset.figure in env.metric_names
+    assert get_preset(WEBSHOP).figure == "score" and get_preset().figure == "success"
+
+
+def test_held_out_goals_of_the_shop_are_no_training_goals_and_the_evaluation_plays_each_once() -> None:
+    preset = get_preset(WEBSHOP)
+    asked: dict[str, set[str]] = {}
+    for split in preset.splits:
+        env: Any = gymnasium.make(WEBSHOP, split=split, **preset.env_kwargs).unwrapped
+        asked[split] = {env.shop.goals[index].request for index in env.task_indices}
+        if split == preset.splits.held_out:
+            assert len(asked[split]) == env.num_tasks == WebShopConfig().eval_tasks
+    train, curve, held_out = (asked[split] for split in preset.splits)
+    assert train.isdisjoint(curve | held_out) and curve.isdisjoint(held_out)
+
+
+def test_what_a_shopper_has_to_copy_is_the_same_single_entry_on_the_page_and_in_the_command() -> None:
+    tokenizer: Any = WebShopPreset().tokenizer()
+    for word in (*NAMES, *THINGS, *PRINTS, *SIZES):
+        (entry,) = tokenizer.encode(word)
+        for text in (f"print [SEP] {word} [SEP] star", f"click[{word}]", f"Find me Nendo lamp, with print: {word}, and size: 7"):
+            assert entry in tokenizer.encode(text), (word, text)
+    assert [tokenizer.decode([one]) for one in tokenizer.encode("click[buy now]")] == ["click[", "buy now", "]"]
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.4, 1.0])
+def test_the_imitation_ceiling_is_the_score_of_the_hasty_shopper(probability: float) -> None:
+    shopped = [one.trajectory for one in shop_demonstrations(150, option_probability=probability)]
+    config = WebShopConfig(warm_start={"option_probability": probability})
+    assert config.imitation_ceiling == pytest.approx(0.5 + probability / 2)
+    assert np.mean([one.total_reward for one in shopped]) == pytest.approx(config.imitation_ceiling, abs=0.05)
+    assert all(one.steps[-1].info["bought"] for one in shopped)
+
+
+def test_the_hasty_shopper_goes_on_well_after_its_slips() -> None:
+    shown = shop_demonstrations(60, option_probability=1.0, slip=0.2)
+    assert any(not all(meant) for _, meant in shown)
+    unspoilt = [trajectory for trajectory, meant in shown if trajectory.steps[-1].info["bought"] and meant[-1]]
+    assert len(unspoilt) > 40 and any(len(one) > 5 for one in unspoilt)
+    assert np.mean([one.total_reward for one in unspoilt]) == 1.0
+
+
+@pytest.mark.slow
+def test_the_smoke_run_on_webshop_is_whole_and_counts_the_score(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "run"
+    assert main(["train", WEBSHOP, "--smoke", "--output-dir", str(folder)]) == 0
+    assert "after RL   score sampled" in capsys.readouterr().out
+    run = RunFolder.open(folder)
+    assert run.summary is not None and run.summary["figure"] == run.config["figure"] == "score" and run.summary["env_id"] == WEBSHOP
+    saved = json.loads((folder / "evaluation.final.json").read_text(encoding="utf-8"))
+    assert run.summary["final"] == {name: arm["estimates"]["score"]["mean"] for name, arm in saved["arms"].items()}
+    assert saved["split"] == "test" and saved["level"] == "small"
+    page = run.report_path.read_text(encoding="utf-8")
+    for part in (WEBSHOP, "Score, sampled (T=1)", "Score per update", "imitation ceiling"):
+        assert part in page, part
+
+    weights = (run.checkpoints / "final" / "model.safetensors").read_bytes()  # as if the machine had died behind the last update
+    shutil.rmtree(run.checkpoints / "final")
+    (folder / "evaluation.final.json").unlink()
+    before = run.summary
+    (folder / "summary.json").unlink()
+    assert main(["train", "--resume", "--output-dir", str(folder)]) == 0
+    assert (run.checkpoints / "final" / "model.safetensors").read_bytes() == weights
+    assert run.summary is not None and run.summary["final"] == before["final"]
+    assert [one["step"] for one in run.metrics("train")] == [1, 2]

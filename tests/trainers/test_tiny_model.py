@@ -29,6 +29,15 @@ def test_a_word_is_one_entry_with_the_blank_behind_it_and_one_without(tokenizer:
     assert "mug" not in pieces(tokenizer, "smuggle") and "pan" not in pieces(tokenizer, "saucepans")
 
 
+def test_a_phrase_is_one_entry_as_it_stands() -> None:
+    tokenizer = tokenizer_with_words(["mug"], [" [SEP] ", "buy now", "click["])
+    assert pieces(tokenizer, "click[buy now] [SEP] mug [SEP] buy nowhere") == [
+        "click[", "buy now", "]", " [SEP] ", "mug ", *pieces(load_tokenizer("default"), "[SEP] buy nowhere"),
+    ]  # fmt: skip
+    with_mark = tokenizer_with_words((), [" [SEP] "])
+    assert pieces(with_mark, "lamp [SEP] star") == ["lamp", " [SEP] ", "star"]
+
+
 def test_the_default_tokenizer_stays_as_it_is(tokenizer: Any) -> None:
     default = load_tokenizer("default")
     assert len(tokenizer) == len(default) + 2 * len(WORDS) - 1  # "The" without its blank is an entry of the default one

@@ -22,6 +22,7 @@ PRESETS: Mapping[str, str] = MappingProxyType(
     {
         "AgentR1/HotpotQA-v0": "agent_gym.trainers.presets.hotpotqa:HotpotQAPreset",
         "AgentR1/ALFWorld-v0": "agent_gym.trainers.presets.alfworld:ALFWorldPreset",
+        "AgentR1/WebShop-v0": "agent_gym.trainers.presets.webshop:WebShopPreset",
     }
 )
 """Environment id -> where its preset is."""

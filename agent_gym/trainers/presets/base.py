@@ -17,7 +17,7 @@ __all__ = ["EmbeddedConfig", "Preset", "Report", "Splits", "Success"]
 Report = Callable[[int, int, Mapping[str, Any]], None]
 """Told how a warm start goes on: (step, total, values)."""
 Success = Callable[[Any], float]
-"""Sampled success of a model on tasks of the curve's split."""
+"""The preset's figure (see `Preset.figure`) of a model that is sampled on tasks of the curve's split."""
 Own = TypeVar("Own", bound="EmbeddedConfig")
 
 
@@ -82,7 +82,7 @@ class EmbeddedConfig:
 
     @property
     def imitation_ceiling(self) -> float | None:
-        """Success of a perfect imitation of the demonstrations, where it can be computed."""
+        """The preset's figure of a perfect imitation of the demonstrations, where it can be computed."""
         return None
 
     def smoke(self: Own) -> Own:
@@ -97,6 +97,7 @@ class Preset(ABC):
         env_id: of the environment.
         label: the first word of the run folder's default name.
         goal: what the model learns, for people.
+        figure: what counts, an estimate of `agent_gym.evaluation`: "success", or one of the environment's metrics.
         env_kwargs: its keywords besides the split; JSON, since run folders keep them.
         splits: see `Splits`.
         config: the type of the settings; its defaults are the preset's.
@@ -105,6 +106,7 @@ class Preset(ABC):
     env_id: ClassVar[str]
     label: ClassVar[str]
     goal: ClassVar[str]
+    figure: ClassVar[str] = "success"
     env_kwargs: ClassVar[Mapping[str, Any]]
     splits: ClassVar[Splits]
     config: ClassVar[type[EmbeddedConfig]]
@@ -128,7 +130,7 @@ class Preset(ABC):
             tokenizer: that of `tokenizer`.
             seed: of weights and demonstrations.
             report: to be told now and then how it goes on.
-            success: measures the model.
+            success: measures the model by the preset's figure.
 
         Returns:
             The model.
