@@ -93,12 +93,12 @@ def test_a_warm_start_that_fails_ends_the_run_with_the_reason(tmp_path: Path, ca
 def test_training_rooms_and_held_out_rooms_are_other_rooms() -> None:
     preset = get_preset(ALFWORLD)
 
-    def rooms(split: str) -> set[str]:
+    def rooms(split: str) -> set[frozenset[tuple[str, str]]]:
         env: Any = gymnasium.make(ALFWORLD, split=split, **preset.env_kwargs)
         found = set()
         for seed in range(150):
-            _, info = env.reset(seed=seed)
-            found.add(info["feedback"])
+            env.reset(seed=seed)
+            found.add(frozenset((place.type, place.location) for place in env.unwrapped.task.game.receptacles.values()))
         env.close()
         return found
 

@@ -5,7 +5,7 @@ told it. Before each command it says how things stand, which is what a model of 
 started on demonstrations of an expert that has to search as well and is clumsy (`agent_gym.trainers.imitation`), and sent on as soon as it
 solves some tasks.
 
-Training uses games of the split "train", the figures are those of games of "valid_unseen", whose rooms are furnished as no training room is; the end of
+Training uses games of the split "train", the figures are those of games of "valid_unseen", whose rooms are none of the training rooms; the end of
 the imitation and the curve are measured on "valid_seen".
 """
 
