@@ -36,11 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests that need a pretrained model unless they were asked for, also where nothing may be skipped.
-
-    ALFWorld's come first: the library of its original planner ends a process at times, when it is opened late in a process in which much else has run.
-    """
-    items.sort(key=lambda item: Path(__file__).with_name("envs") / "alfworld" not in item.path.parents)
+    """Leave out the tests that need a pretrained model unless they were asked for, also where nothing may be skipped."""
     if config.getoption("--real-model"):
         return
     left_out = [item for item in items if item.get_closest_marker("real_model")]

@@ -4,7 +4,7 @@ It is there to be compared with: it prints the same characters as the fast engin
 closed here:
 
 - **One library per process.** textworld opens a new copy of Fast Downward's library for every environment and never closes it. Closing it is worse:
-  its copies share a registry of plugins, and once one of several copies was unloaded the process crashes when it ends. So the process opens one
+  its copies share a registry of plugins, and once one of several copies was unloaded the process crashes when it ends, or opens another. So it opens one
   copy, at the first engine, and keeps it; closing an engine frees the game that the library holds.
 - **Many environments.** The library holds one game. Each engine has a textworld environment of its own (about 4 MB) and remembers the operators it
   applied; when another engine used the library meanwhile, its own game is put back and the operators are applied again, which takes a few

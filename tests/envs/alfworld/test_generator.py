@@ -312,15 +312,16 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Any:
         environments = require("alfworld.agents.environment.alfred_tw_env")
         textworld = require("textworld")
         pddl = require("textworld.envs")
-        downward = require("fast_downward")
         pair = [
             environments.AlfredDemangler(pddl.PddlEnv(textworld.EnvInfos(won=True, admissible_commands=True)), shuffle=False)
             for _ in range(2)
         ]
         with open(info.ALFRED_PDDL_PATH, encoding="utf-8") as domain, open(info.ALFRED_TWL2_PATH, encoding="utf-8") as grammar:
             yield pair, domain.read(), grammar.read()
-        for engine in pair:
-            downward.close_lib(engine.unwrapped.downward_lib)
+        for engine in (
+            pair
+        ):  # not unloaded: all copies of the library share one registry of plugins, which would go on naming those of an unloaded one
+            engine.unwrapped.downward_lib.cleanup()
     finally:
         if before is None:
             os.environ.pop("ALFWORLD_DATA", None)
