@@ -136,6 +136,7 @@ BENCHMARKS = {
         "after RL sampled >= 0.3 above its start, where the best constant command sequence solves less than 0.1",
         lambda before, after, blind: after["sampled"] >= before["sampled"] + 0.3 and blind["best_constant_sequence"] < 0.1,
         alfworld_without_a_model,
+        ("demonstrations",),
     ),
     "webshop": Benchmark(
         "AgentR1/WebShop-v0",

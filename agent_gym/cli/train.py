@@ -220,7 +220,7 @@ def _embedded_dry_run(preset: Preset, config: EmbeddedConfig, seed: int) -> int:
     for name, value in dataclasses.asdict(config).items():
         screen.print(f"  {name} = {value!r}", markup=False, highlight=False, soft_wrap=True)
     with user_mistakes(TypeError):
-        env = gymnasium.make(preset.env_id, **preset.env_kwargs, split=preset.splits.train)
+        env = gymnasium.make(preset.env_id, **preset.keywords(config), split=preset.splits.train)
         try:
             _, info = env.reset(seed=seed)
         finally:

@@ -91,9 +91,9 @@ def _description(preset: Preset, config: EmbeddedConfig, seed: int) -> dict[str,
     return {
         "kind": "embedded",
         "env_id": preset.env_id,
-        "env_kwargs": {**preset.env_kwargs, "split": preset.splits.train},
+        "env_kwargs": {**preset.keywords(config), "split": preset.splits.train},
         "evaluation": {
-            "env_kwargs": {**preset.env_kwargs, "split": preset.splits.held_out},
+            "env_kwargs": {**preset.keywords(config), "split": preset.splits.held_out},
             "split": preset.splits.held_out,
             "tasks": config.eval_tasks,
             "max_tokens": config.max_action_tokens,
@@ -211,7 +211,7 @@ class _Run:
             model,
             args,
             env=self.preset.env_id,
-            env_kwargs={**self.preset.env_kwargs, "split": self.preset.splits.train},
+            env_kwargs={**self.preset.keywords(config), "split": self.preset.splits.train},
             processing_class=self.tokenizer,
         )
         callback = RunCallback(self.run, lambda step, total, values: self.progress("train", step, total, values))
@@ -241,7 +241,7 @@ class _Run:
         return evaluate(
             self.preset.env_id,
             TransformersPolicy(model, tokenizer=self.tokenizer, max_batch_size=EVALUATION_BATCH, seed=self.seed),
-            env_kwargs={**self.preset.env_kwargs, "split": split},
+            env_kwargs={**self.preset.keywords(self.config), "split": split},
             tasks=tasks,
             arms=arms,
             max_tokens=self.config.max_action_tokens,

@@ -106,6 +106,22 @@ def test_training_rooms_and_held_out_rooms_are_other_rooms() -> None:
     assert len(held_out) > 5 and train.isdisjoint(held_out)
 
 
+def assert_it_was_trained(run: RunFolder) -> None:
+    """Both updates had something to learn from, and the weights moved."""
+    assert all(one["grad_norm"] > 0 for one in run.metrics("train")) and len(run.metrics("train")) == 2
+    before, after = ((run.checkpoints / name / "model.safetensors").read_bytes() for name in ("warm_start", "final"))
+    assert before != after
+
+
+def test_keywords_of_the_environment_can_be_set(capsys: pytest.CaptureFixture[str]) -> None:
+    preset = get_preset(ALFWORLD)
+    assert preset.keywords(preset.config()) == preset.env_kwargs
+    assert preset.keywords(preset.config(env_kwargs={"max_turns": 14})) == {**preset.env_kwargs, "max_turns": 14}
+    assert preset.config().smoke().env_kwargs == {"invalid_penalty": 0.05}
+    assert main(["train", ALFWORLD, "--dry-run", "--set", "env_kwargs.max_turns=14"]) == 0
+    assert "'max_turns': 14" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_the_smoke_run_on_alfworld_is_whole_and_its_evaluation_repeats_in_a_new_process(tmp_path: Path) -> None:
     folder = tmp_path / "run"
@@ -113,6 +129,7 @@ def test_the_smoke_run_on_alfworld_is_whole_and_its_evaluation_repeats_in_a_new_
     run = RunFolder.open(folder)
     assert run.summary is not None and run.summary["env_id"] == ALFWORLD and run.summary["updates"] == 2
     assert run.config["evaluation"]["split"] == "valid_unseen" and run.config["env_kwargs"]["split"] == "train"
+    assert_it_was_trained(run)
     page = run.report_path.read_text(encoding="utf-8")
     for part in (ALFWORLD, "held out, greedy", "Before reinforcement learning"):
         assert part in page, part
@@ -199,6 +216,7 @@ def test_the_smoke_run_on_webshop_is_whole_and_counts_the_score(tmp_path: Path, 
     saved = json.loads((folder / "evaluation.final.json").read_text(encoding="utf-8"))
     assert run.summary["final"] == {name: arm["estimates"]["score"]["mean"] for name, arm in saved["arms"].items()}
     assert saved["split"] == "test" and saved["level"] == "small"
+    assert_it_was_trained(run)
     page = run.report_path.read_text(encoding="utf-8")
     for part in (WEBSHOP, "Score, sampled (T=1)", "Score per update", "imitation ceiling"):
         assert part in page, part

@@ -11,9 +11,10 @@ The ids of the workers who wrote the human instructions are dropped where a reco
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import math
-import mmap
 import os
 import shutil
 import tempfile
@@ -33,13 +34,16 @@ from agent_gym.envs.webshop.product import Product, clean_line, is_listed, parse
 from agent_gym.envs.webshop.search import ProductSearch, search_documents
 from agent_gym.search.storage import locked, new_folder
 
-__all__ = ["Catalogue", "HumanInstruction"]
+__all__ = ["Catalogue", "HumanInstruction", "remove_own_folder"]
 
 _KEPT = 50_000
 """So many products a catalogue keeps decoded when it has no more; of a larger one it keeps the `_KEPT_OF_MANY` that were seen last."""
 _KEPT_OF_MANY = 4_096
+_MOST_GOALS = 10_000_000
+"""A product of more combinations of options is taken for a mistake."""
 _NOWHERE = -1
 _COMPLETE = "complete.json"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class HumanInstruction(NamedTuple):
@@ -60,6 +64,27 @@ class HumanInstruction(NamedTuple):
     options: tuple[str, ...]
 
 
+class _Records:
+    """The bytes of a file, by slices, as long as it is the file that was opened.
+
+    Read, not mapped: a mapped file that somebody cuts short ends the process without a word.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("rb", buffering=0)
+        self._was = self._now()
+
+    def _now(self) -> tuple[int, int]:
+        stat = os.fstat(self._file.fileno())
+        return stat.st_size, stat.st_mtime_ns
+
+    def __getitem__(self, part: slice) -> bytes:
+        found = os.pread(self._file.fileno(), part.stop - part.start, part.start)
+        if self._now() != self._was:
+            raise ValueError("it has another size or another time of change than when it was opened")
+        return found
+
+
 class Catalogue(Sequence[Product]):
     """The products of a shop, by number, in the order of the file. Read-only, shared by all environments of a process, safe in threads.
 
@@ -78,7 +103,7 @@ class Catalogue(Sequence[Product]):
         """Maps a folder of tables. Use `open` or `from_records`."""
         self.files, self.fingerprint, self.name, self.folder = files, fingerprint, files.items.stem, folder
         if temporary:
-            weakref.finalize(self, shutil.rmtree, folder.parent, ignore_errors=True)
+            weakref.finalize(self, remove_own_folder, folder.parent, os.getpid())
         self._places: NDArray[np.int64] = _load(folder, "places")
         self._notes: NDArray[np.int64] = _load(folder, "notes")
         self._ids: NDArray[Any] = _load(folder, "ids")
@@ -86,8 +111,8 @@ class Catalogue(Sequence[Product]):
         self._human: NDArray[np.int64] = _load(folder, "human")
         self.goal_counts: NDArray[np.int64] = _load(folder, "goal_counts")
         self.goal_weights: NDArray[np.float64] = _load(folder, "goal_weights")
-        self._items_data, self._notes_data = _map(files.items), _map(files.notes)
-        self._human_data = _map(files.human) if files.human is not None else b""
+        self._items_data, self._notes_data = _Records(files.items), _Records(files.notes)
+        self._human_data = _Records(files.human) if files.human is not None else b""
         self.human_instructions = len(self._human)
         self.search = ProductSearch.open(folder / "bm25")
         self.product: Callable[[int], Product] = lru_cache(_KEPT if len(self) <= _KEPT else _KEPT_OF_MANY)(self._read)
@@ -121,7 +146,7 @@ class Catalogue(Sequence[Product]):
         if num_products is not None and num_products < 1:
             raise ValueError(f"num_products must be at least 1, got {num_products}")
         files = find_files(data_dir, num_products=num_products, human=human)
-        cache = default_cache_dir() if cache_dir is None else Path(cache_dir)
+        cache = (default_cache_dir() if cache_dir is None else Path(cache_dir)).absolute()
         key = cached_key(files, num_products, cache)
         known = _open_catalogues.get((files, key))
         if known is not None:
@@ -208,15 +233,15 @@ class Catalogue(Sequence[Product]):
             make: Makes it.
         """
         path = self.folder / f"{name}.npy"
-        if not path.is_file():
+        try:
+            found = _load(self.folder, name)
+        except (OSError, ValueError, EOFError):  # not there, damaged, or not ours to read
             made = make()
-            try:
-                with tempfile.NamedTemporaryFile(dir=self.folder, suffix=".tmp", delete=False) as file:
-                    np.save(file, made, allow_pickle=False)
-                os.replace(file.name, path)
-            except OSError:  # a folder that cannot be written only costs time
-                return made
-        return _load(self.folder, name)
+            _keep(path, made)
+            with contextlib.suppress(OSError, ValueError, EOFError):
+                return _load(self.folder, name)
+            return made
+        return found
 
     def _read(self, number: int) -> Product:
         index, start, end = self._places[number].tolist()
@@ -258,14 +283,31 @@ def _built(files: ShopFiles, num_products: int | None, folder: Path) -> tuple[Pa
         with tempfile.TemporaryFile(dir=folder.parent):
             pass
     except OSError:
-        folder = Path(tempfile.mkdtemp(prefix="agent-gym-webshop-")) / folder.name
-        _build(files, num_products, folder)
-        return folder, True
-    with locked(folder):
-        if not _is_complete(folder):
-            shutil.rmtree(folder, ignore_errors=True)  # what a crash left, or somebody damaged
-            _build(files, num_products, folder)
+        return _built_for_now(files, num_products, folder.name), True
+    try:
+        with locked(folder):
+            if not _is_complete(folder):
+                for left in (folder, *folder.parent.glob(f".{folder.name}.*")):  # what a crash left, or somebody damaged; the lock is ours
+                    shutil.rmtree(left, ignore_errors=True)
+                _build(files, num_products, folder)
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        return _built_for_now(files, num_products, folder.name), True
     return folder, False
+
+
+def _built_for_now(files: ShopFiles, num_products: int | None, name: str) -> Path:
+    """Tables in a temporary folder."""
+    parent = Path(tempfile.mkdtemp(prefix="agent-gym-webshop-"))
+    try:
+        _build(files, num_products, parent / name)
+    except BaseException as error:
+        shutil.rmtree(parent, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno in _FULL:
+            raise OSError(error.errno, "no space left for the tables of the products, in the cache and here", str(parent.parent)) from error
+        raise
+    return parent / name
 
 
 def _is_complete(folder: Path) -> bool:
@@ -281,7 +323,7 @@ def _build(files: ShopFiles, num_products: int | None, folder: Path) -> None:
     """Streams the files once and writes the tables."""
     with new_folder(folder) as new:
         notes = {str(entry.key): (entry.start, entry.end) for entry in read_object(files.notes)}
-        notes_data = _map(files.notes)
+        notes_data = _Records(files.notes)
         tables = _Tables()
 
         def products() -> Iterable[Product]:
@@ -297,6 +339,10 @@ def _build(files: ShopFiles, num_products: int | None, folder: Path) -> None:
                 note_where = f"{files.notes}, entry {asin!r}"
                 note = None if start == _NOWHERE else read_at(notes_data, start, end, note_where)
                 product = parse_product(entry.value, note, len(tables.by_id), where, note_where)
+                if product.instruction is not None and math.prod(len(values) for _, values in product.options) > _MOST_GOALS:
+                    raise CatalogueError(
+                        f"{where}, field 'customization_options': its combinations make more than {_MOST_GOALS:,} goals, one each"
+                    )
                 tables.add(product, (index, entry.start, entry.end), (start, end))
                 yield product
 
@@ -385,11 +431,31 @@ def _is_usable(given: Any, where: str) -> bool:
     return bool(given["instruction_attributes"])
 
 
+def remove_own_folder(folder: Path, owner: int) -> None:
+    """Remove a temporary folder, in the process that made it alone: one forked from it knows the folder too.
+
+    Args:
+        folder: The folder.
+        owner: The process's id.
+    """
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _keep(path: Path, values: NDArray[Any]) -> None:
+    """Writes a table, readable for all like the others; a folder that cannot be written only costs time."""
+    with contextlib.suppress(OSError):
+        descriptor, beside = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+        try:
+            with open(descriptor, "wb") as file:
+                np.save(file, values, allow_pickle=False)
+            os.chmod(beside, 0o644)
+            os.replace(beside, path)
+        except OSError:
+            os.unlink(beside)
+            raise
+
+
 def _load(folder: Path, name: str) -> NDArray[Any]:
     mapped: NDArray[Any] = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
     return mapped.view(np.ndarray)  # the same memory without numpy's slow class for it
-
-
-def _map(path: Path) -> mmap.mmap | bytes:
-    with path.open("rb") as file:
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else b""

@@ -13,7 +13,6 @@ exist, nothing happens after buying, and there is no page of results beyond the 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -29,7 +28,6 @@ __all__ = ["Rules", "Session", "Shop", "Turn", "Visit", "parse_action"]
 
 PageName = Literal["index", "search_results", "item_page", "item_sub_page", "done"]
 
-_ACTION = re.compile(r"(.+)\[(.+)\]")
 _BASE_URL = "http://127.0.0.1:3000"
 
 
@@ -363,7 +361,7 @@ def parse_action(action: str) -> tuple[str, str]:
     Returns:
         Verb and argument, the argument in lower case; the whole action and "" where it has no argument.
     """
-    match = _ACTION.match(action)
-    if match is None:
-        return action, ""
-    return match[1], match[2].lower()
+    line = action.partition("\n")[0]
+    end = line.rfind("]")
+    begin = line.rfind("[", 1, max(end - 1, 0))  # not by a pattern, which takes quadratic time for a reply of many brackets
+    return (line[:begin], line[begin + 1 : end].lower()) if begin > 0 else (action, "")

@@ -9,8 +9,8 @@ have both. An episode that ends without a purchase is worth nothing.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -22,7 +22,7 @@ from agent_gym.core import AgentEnv
 from agent_gym.envs.commands import CommandEnv, CommandTool, Opening, Reply
 from agent_gym.envs.webshop.engine import Session, Turn
 from agent_gym.envs.webshop.experts import Script, first_result, next_action, random_shopper
-from agent_gym.envs.webshop.goals import NO_BOUND
+from agent_gym.envs.webshop.goals import NO_BOUND, check_kind
 from agent_gym.envs.webshop.shop import Rules, Shop
 from agent_gym.envs.webshop.source import find_source
 from agent_gym.envs.whole_numbers import whole_number
@@ -188,7 +188,7 @@ class WebShopEnv(CommandEnv):
         context: Any = "append",
         max_turns: int = 15,
         max_observation_tokens: int = 16_384,
-        max_tool_result_tokens: int = 1_024,
+        max_tool_result_tokens: int = 2_048,
         system_prompt: str | None = None,
         render_mode: str | None = None,
         **kwargs: Any,
@@ -212,11 +212,12 @@ class WebShopEnv(CommandEnv):
             self.metadata = {**self.metadata, "render_modes": ["ansi"]}
             if render_mode == "rgb_array":
                 raise ValueError("render_mode='rgb_array' is a screenshot of the browser; pass browser=True, or use 'ansi'")
-        if not isinstance(noun_backend, str) and not callable(noun_backend):
-            raise ValueError(f"noun_backend must be a text or a function from a title to its nouns, not {noun_backend!r:.200}")
+        if not isinstance(noun_backend, str) and not (callable(noun_backend) and isinstance(noun_backend, Hashable)):
+            raise ValueError(f"noun_backend must be a text or a function (hashable) from a title to its nouns, not {noun_backend!r:.200}")
         if goal_seed is not None:
             goal_seed = whole_number("goal_seed", goal_seed)
         price_seed = whole_number("price_seed", price_seed)
+        check_kind(goals)
         rules = Rules(observation_mode=observation_mode, **switches)
         self.source = find_source(
             dataset, data_dir=data_dir, level=level, num_products=num_products, cache_dir=cache_dir, human=goals == "human"
@@ -416,6 +417,6 @@ class WebShopEnv(CommandEnv):
 
 def _dollars(name: str, value: Any) -> float:
     """A price or a bound that was given."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)) or not 0 <= value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)) or not 0 <= value <= sys.float_info.max:
         raise ValueError(f"{name} must be a number of dollars that is not negative ({NO_BOUND:g} is no bound), not {value!r:.200}")
     return float(value)

@@ -24,8 +24,8 @@ FORMAT_VERSION = 1
 _ITEMS, _NOTES, _HUMAN = "items_shuffle", "items_ins_v2", "items_human_ins.json"
 _WANTED = (
     "Wanted are the files of the WebShop project (github.com/princeton-nlp/WebShop, its setup.sh names the downloads): "
-    "items_shuffle*.json, items_ins_v2*.json and, for human goals, items_human_ins.json. Name their folder by data_dir or "
-    "AGENT_GYM_WEBSHOP_DATA, or leave both out to use the built-in generated catalogue"
+    "items_shuffle*.json, items_ins_v2*.json and, for human goals, items_human_ins.json. Name their folder by data_dir, or by "
+    "AGENT_GYM_WEBSHOP_DATA with dataset='official'; dataset='embedded' is the built-in generated catalogue"
 )
 
 

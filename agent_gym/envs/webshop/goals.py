@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from agent_gym.envs.webshop.catalogue import Catalogue
 from agent_gym.envs.webshop.product import Product
 
-__all__ = ["GOAL_KINDS", "NO_BOUND", "Goal", "GoalKind", "Goals", "price_of"]
+__all__ = ["GOAL_KINDS", "NO_BOUND", "Goal", "GoalKind", "Goals", "check_kind", "price_of"]
 
 GoalKind = Literal["synthetic", "human"]
 GOAL_KINDS = ("auto", "human", "synthetic")
@@ -71,6 +71,19 @@ class Goal:
         return replace(self, price_upper=float(price_upper))
 
 
+def check_kind(kind: object) -> None:
+    """Refuse what is no kind of goals.
+
+    Args:
+        kind: What was given.
+
+    Raises:
+        ValueError: If it is none of `GOAL_KINDS`.
+    """
+    if not isinstance(kind, str) or kind not in GOAL_KINDS:
+        raise ValueError(f"goals must be one of {', '.join(map(repr, GOAL_KINDS))}, got {kind!r:.200}")
+
+
 class Goals(Sequence[Goal]):
     """The goals of a catalogue, by index. Read-only, shared by all environments, safe in threads.
 
@@ -91,8 +104,7 @@ class Goals(Sequence[Goal]):
         Raises:
             ValueError: If `kind` is unknown, or the catalogue has no such goal.
         """
-        if kind not in GOAL_KINDS:
-            raise ValueError(f"goals must be one of {', '.join(map(repr, GOAL_KINDS))}, got {kind!r}")
+        check_kind(kind)
         self._catalogue, self._price_seed = catalogue, price_seed
         human = kind == "human" or (kind == "auto" and catalogue.human_instructions >= _ENOUGH_HUMAN)
         self.kind: GoalKind = "human" if human else "synthetic"

@@ -209,6 +209,8 @@ class _Window:
                 raise self.error(f"no valid JSON: {error.msg}{ended}") from error
             except RecursionError as error:
                 raise self.error("the value is nested too deeply") from error
+            except ValueError as error:  # a number of thousands of digits
+                raise self.error(f"no value can be read: {error}") from error
             if self._ended or self._text[end - 1] in '"]}' or self._text[end : end + 64].lstrip(_OF_NUMBERS):
                 self._advance(end)
                 return value, start, self._byte

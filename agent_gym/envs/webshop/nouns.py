@@ -8,7 +8,7 @@ letter and is no word such as "for" or "new". Results say which one was used, si
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -44,7 +44,11 @@ def nouns_by(backend: str | Callable[[str], Any] = "words") -> NounFinder:
         given = backend
 
         def found(title: str) -> tuple[str, ...]:
-            return tuple(given(title))
+            nouns = given(title)
+            words = None if isinstance(nouns, (str, bytes)) or not isinstance(nouns, Iterable) else tuple(nouns)
+            if words is None or not all(isinstance(word, str) for word in words):
+                raise ValueError(f"noun_backend must return the nouns of a title, texts one by one, not {nouns!r:.200}")
+            return words
 
         return found
     if backend == "words":

@@ -8,6 +8,7 @@ kin) lose their brackets, so that a product cannot forge a page. In the official
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
@@ -196,7 +197,7 @@ def _prices(pricing: Any, where: str) -> tuple[tuple[float, ...], str]:
         return (DEFAULT_PRICE,), f"${DEFAULT_PRICE}"
     try:
         prices = tuple(float(Decimal(_NOT_A_PRICE.sub("", part))) for part in pricing.split("$")[1:])[:2]
-        if not prices:
+        if not prices or not all(map(math.isfinite, prices)):
             raise ValueError
     except (AttributeError, ValueError, InvalidOperation):
         raise CatalogueError(f"{where}, field 'pricing': '$A', '$A to $B' or an empty string was expected, got {pricing!r:.60}") from None

@@ -16,7 +16,7 @@ from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
-from agent_gym.envs.webshop.catalogue import Catalogue, default_cache_dir
+from agent_gym.envs.webshop.catalogue import Catalogue, default_cache_dir, remove_own_folder
 from agent_gym.envs.webshop.files import find_files
 from agent_gym.envs.webshop.generated import LEVELS, generate
 from agent_gym.envs.whole_numbers import whole_number
@@ -95,7 +95,7 @@ def find_source(
         raise ValueError(f"level must be one of {', '.join(LEVELS)}, not {level!r}")
     if num_products is not None:
         num_products = whole_number("num_products", num_products, 1)
-    cache = None if cache_dir is None else Path(cache_dir).expanduser()
+    cache = None if cache_dir is None else _home("cache_dir", cache_dir).absolute()
     named = str(dataset) if dataset is not None else "official" if data_dir is not None else "embedded"
     if named == "embedded":
         if data_dir is not None:
@@ -109,9 +109,21 @@ def find_source(
                 "dataset='embedded' is the generated catalogue of the package"
             )
     else:
-        folder = Path(data_dir or ".").expanduser() / Path(named).expanduser()
+        folder = _home("data_dir", data_dir or ".") / _home("dataset", named)
+    folder = _home("data_dir", folder)
+    if level != "full":
+        raise ValueError(
+            f"level={level!r} is a generated catalogue, and the files in {str(folder)!r} are to be read; leave one of the two out"
+        )
     find_files(folder, num_products=num_products, human=human)
-    return Source("official", "", Path(folder).expanduser().absolute(), num_products, cache, human)
+    return Source("official", "", folder.absolute(), num_products, cache, human)
+
+
+def _home(name: str, given: str | Path) -> Path:
+    try:
+        return Path(given).expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"{name} is {str(given)!r:.200}, and there is no such home folder: {error}") from None
 
 
 @lru_cache(maxsize=8)
@@ -131,6 +143,7 @@ def _generated(level: str, num_products: int | None, cache_dir: Path | None) -> 
                         shutil.copy(path, beside)
                     if kept.exists():  # what somebody damaged
                         kept.rename(beside / "damaged")
+                    beside.chmod(0o755)
                     beside.rename(kept)
                     shutil.rmtree(kept / "damaged", ignore_errors=True)
                 finally:
@@ -138,10 +151,14 @@ def _generated(level: str, num_products: int | None, cache_dir: Path | None) -> 
         if _holds(kept, paths):
             return Catalogue.open(kept, cache_dir=cache_dir)
         lasting = Path(tempfile.mkdtemp(prefix="agent-gym-webshop-"))
-        for path in paths:
-            shutil.copy(path, lasting)
-        catalogue = Catalogue.open(lasting, cache_dir=cache_dir)
-        weakref.finalize(catalogue, shutil.rmtree, lasting, ignore_errors=True)
+        try:
+            for path in paths:
+                shutil.copy(path, lasting)
+            catalogue = Catalogue.open(lasting, cache_dir=cache_dir)
+        except BaseException:
+            shutil.rmtree(lasting, ignore_errors=True)
+            raise
+        weakref.finalize(catalogue, remove_own_folder, lasting, os.getpid())
         return catalogue
 
 

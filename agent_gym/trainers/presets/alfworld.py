@@ -13,18 +13,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from agent_gym.envs.alfworld.rooms import OBJECTS, RECEPTACLES
-from agent_gym.trainers.imitation import ImitationConfig, ImitationProgress, Turn, imitate, record_demonstrations
-from agent_gym.trainers.presets.base import EmbeddedConfig, Preset, Report, Splits, Success
-from agent_gym.trainers.tiny_model import TinyShape, build_tiny_model, tokenizer_with_words
+from agent_gym.trainers.imitation import Expert, Turn
+from agent_gym.trainers.presets.base import EmbeddedConfig, Splits
+from agent_gym.trainers.presets.commands import CommandConfig, CommandPreset
+from agent_gym.trainers.tiny_model import tokenizer_with_words
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM
+    from transformers import PreTrainedTokenizerBase
 
 __all__ = ["ALFWorldConfig", "ALFWorldPreset", "searching_expert"]
 
@@ -88,19 +89,13 @@ _TREATMENTS: Mapping[str, _Treatment] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ALFWorldConfig(EmbeddedConfig):
-    """Settings of the run on ALFWorld; see `EmbeddedConfig`."""
+class ALFWorldConfig(CommandConfig):
+    """Settings of the run on ALFWorld; see `CommandConfig`."""
 
     updates: int = 120
     learning_rate: float = 7e-4
     max_action_tokens: int = 32
     curve_every: int = 20
-    warm_start: ImitationConfig = field(default_factory=ImitationConfig)
-
-    def smoke(self) -> ALFWorldConfig:
-        """Two updates behind a few steps of imitation, which need not succeed."""
-        few = replace(self.warm_start, demonstrations=64, copy_steps=20, steps=20, decay_steps=0, success_at_least=0.0)
-        return replace(self, updates=2, eval_tasks=40, curve_tasks=0, tasks_per_update=4, warm_start=few)
 
 
 def searching_expert(env: Any, rng: np.random.Generator) -> Callable[[Mapping[str, Any]], Turn]:
@@ -155,7 +150,7 @@ def searching_expert(env: Any, rng: np.random.Generator) -> Callable[[Mapping[st
     return act
 
 
-class ALFWorldPreset(Preset):
+class ALFWorldPreset(CommandPreset):
     """Heat something or cool it, and put it somewhere."""
 
     env_id: ClassVar[str] = "AgentR1/ALFWorld-v0"
@@ -177,26 +172,6 @@ class ALFWorldPreset(Preset):
         """The default tokenizer with the household's names and the words of its sentences as entries of their own; see `Preset.tokenizer`."""
         return tokenizer_with_words([name.lower() for name in (*OBJECTS, *RECEPTACLES)] + list(_WORDS))
 
-    def warm_start(
-        self, config: EmbeddedConfig, tokenizer: PreTrainedTokenizerBase, *, seed: int, report: Report, success: Success
-    ) -> Qwen3ForCausalLM:
-        """Imitate until some tasks are solved; see `Preset.warm_start`."""
-        settings: ImitationConfig = config.warm_start
-        total = settings.copy_steps + settings.steps + settings.decay_steps  # more only where they do not suffice
-
-        def told(made: ImitationProgress) -> None:
-            measured = {} if made.success is None else {"sampled": made.success}
-            report(made.step, max(total, made.step), {"phase": made.phase, "loss": made.loss, "accuracy": made.accuracy, **measured})
-
-        model = build_tiny_model(tokenizer, seed, TinyShape(layers=3))
-        demonstrations = record_demonstrations(
-            self.env_id,
-            {**self.env_kwargs, "split": self.splits.train},
-            settings.demonstrations,
-            slip=settings.slip,
-            seed=seed,
-            expert=searching_expert,
-            tokenizer=tokenizer,
-        )
-        imitate(model, demonstrations, success, seed=seed, config=settings, on_progress=told)
-        return model
+    def expert(self, settings: Any) -> Expert:
+        """See `searching_expert`."""
+        return searching_expert

@@ -119,6 +119,17 @@ class Preset(ABC):
         """
         return load_tokenizer()
 
+    def keywords(self, config: Any) -> Mapping[str, Any]:
+        """Return the keywords of the environment in a run.
+
+        Args:
+            config: of type `config`.
+
+        Returns:
+            Those of the preset, and what the settings say of them; without the split.
+        """
+        return self.env_kwargs
+
     @abstractmethod
     def warm_start(
         self, config: EmbeddedConfig, tokenizer: PreTrainedTokenizerBase, *, seed: int, report: Report, success: Success

@@ -11,19 +11,20 @@ end of the imitation and the curve are measured on "validation". The products of
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from agent_gym.envs.webshop.experts import next_action, random_action
-from agent_gym.trainers.imitation import ImitationConfig, ImitationProgress, Turn, imitate, record_demonstrations
-from agent_gym.trainers.presets.base import EmbeddedConfig, Preset, Report, Splits, Success
-from agent_gym.trainers.tiny_model import TinyShape, build_tiny_model, tokenizer_with_words
+from agent_gym.trainers.imitation import Expert, ImitationConfig, Turn
+from agent_gym.trainers.presets.base import EmbeddedConfig, Splits
+from agent_gym.trainers.presets.commands import CommandConfig, CommandPreset
+from agent_gym.trainers.tiny_model import tokenizer_with_words
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM
+    from transformers import PreTrainedTokenizerBase
 
 __all__ = ["WebShopConfig", "WebShopPreset", "hasty_shopper"]
 
@@ -76,8 +77,8 @@ class ShopImitationConfig(ImitationConfig):
 
 
 @dataclass(frozen=True, slots=True)
-class WebShopConfig(EmbeddedConfig):
-    """Settings of the run on WebShop; see `EmbeddedConfig`."""
+class WebShopConfig(CommandConfig):
+    """Settings of the run on WebShop; see `CommandConfig`."""
 
     updates: int = 40
     learning_rate: float = 1e-3
@@ -89,11 +90,6 @@ class WebShopConfig(EmbeddedConfig):
     def imitation_ceiling(self) -> float:
         """Score of a perfect imitation of the hasty shopper, where a goal has one attribute, two options and a price."""
         return (2 + 2 * self.warm_start.option_probability) / 4
-
-    def smoke(self) -> WebShopConfig:
-        """Two updates behind a few steps of imitation, which need not succeed."""
-        few = replace(self.warm_start, demonstrations=64, copy_steps=20, steps=20, decay_steps=0, success_at_least=0.0)
-        return replace(self, updates=2, eval_tasks=40, curve_tasks=0, tasks_per_update=4, warm_start=few)
 
 
 def hasty_shopper(env: Any, rng: np.random.Generator, *, option_probability: float) -> Callable[[Mapping[str, Any]], Turn]:
@@ -120,7 +116,7 @@ def hasty_shopper(env: Any, rng: np.random.Generator, *, option_probability: flo
     return act
 
 
-class WebShopPreset(Preset):
+class WebShopPreset(CommandPreset):
     """Find a product, choose its options, buy it."""
 
     env_id: ClassVar[str] = "AgentR1/WebShop-v0"
@@ -135,26 +131,6 @@ class WebShopPreset(Preset):
         """The default tokenizer with the shop's phrases as entries of their own; see `Preset.tokenizer`."""
         return tokenizer_with_words((), _PHRASES)
 
-    def warm_start(
-        self, config: EmbeddedConfig, tokenizer: PreTrainedTokenizerBase, *, seed: int, report: Report, success: Success
-    ) -> Qwen3ForCausalLM:
-        """Imitate until some goals are met; see `Preset.warm_start`."""
-        settings: ShopImitationConfig = config.warm_start
-        total = settings.copy_steps + settings.steps + settings.decay_steps  # more only where they do not suffice
-
-        def told(made: ImitationProgress) -> None:
-            measured = {} if made.success is None else {"sampled": made.success}
-            report(made.step, max(total, made.step), {"phase": made.phase, "loss": made.loss, "accuracy": made.accuracy, **measured})
-
-        model = build_tiny_model(tokenizer, seed, TinyShape(layers=3))
-        demonstrations = record_demonstrations(
-            self.env_id,
-            {**self.env_kwargs, "split": self.splits.train},
-            settings.demonstrations,
-            slip=settings.slip,
-            seed=seed,
-            expert=partial(hasty_shopper, option_probability=settings.option_probability),
-            tokenizer=tokenizer,
-        )
-        imitate(model, demonstrations, success, seed=seed, config=settings, on_progress=told)
-        return model
+    def expert(self, settings: Any) -> Expert:
+        """See `hasty_shopper`."""
+        return partial(hasty_shopper, option_probability=settings.option_probability)
