@@ -54,7 +54,9 @@ def export_minari(
     minari = need("minari", "minari")
     spaces = (env.observation_space, env.action_space)
     if not all(isinstance(space, TokenBox) for space in spaces):
-        raise TypeError(f"export_minari needs an environment over token ids (TokenBox), and its spaces are {spaces}; see agent_gym.wrappers.as_token_env")
+        raise TypeError(
+            f"export_minari needs an environment over token ids (TokenBox), and its spaces are {spaces}; see agent_gym.wrappers.as_token_env"
+        )
     fingerprint = str(getattr(env.unwrapped, "tokenizer_fingerprint", ""))
     heads: list[dict[str, Any]] = []
     all_buffers = _buffers(minari, trajectories, spaces, fingerprint, heads)

@@ -351,7 +351,9 @@ def _way(name: str, given: Any) -> Callable[[Any], Any]:
 
     def read(observation: Mapping[str, Any]) -> str:
         if given not in observation:
-            raise EnvFault(f"the server's observation has no field {given!r}, but {sorted(observation)}; name another by observation_field=...")
+            raise EnvFault(
+                f"the server's observation has no field {given!r}, but {sorted(observation)}; name another by observation_field=..."
+            )
         value = observation[given]
         return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 

@@ -70,7 +70,9 @@ class ReasoningGymEnv(ToolEnv):
         self._size = whole_number("size", size, 1)
         self._generators = PrivateGenerators()
         if self._size > _BETWEEN_SPLITS or {"seed", "size"} & set(config or {}):
-            raise ValueError(f"size must be at most {_BETWEEN_SPLITS}, and seed and size are no part of config: got size={size}, config={config}")
+            raise ValueError(
+                f"size must be at most {_BETWEEN_SPLITS}, and seed and size are no part of config: got size={size}, config={config}"
+            )
         reasoning_gym = need("reasoning_gym", "reasoning-gym")
         seed = self.splits.index(self.split) * _BETWEEN_SPLITS
         try:

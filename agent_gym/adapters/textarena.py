@@ -78,7 +78,9 @@ class TextArenaEnv(AgentEnv):
         if self.seat >= self.num_players:
             raise ValueError(f"seat is {seat}, and {num_players} players have the seats 0 to {num_players - 1}")
         if self.num_players > 1 and opponent is None:
-            raise ValueError(f"a game of {num_players} players needs opponent=..., a function (text, generator) -> move for the other seats")
+            raise ValueError(
+                f"a game of {num_players} players needs opponent=..., a function (text, generator) -> move for the other seats"
+            )
         self.game = game
         self.success_reward = float(success_reward)
         self._opponent = None if opponent is None else resolve("opponent", opponent)

@@ -153,7 +153,9 @@ class _Environment:
     def reset(self, seed: int | None = None, **row: Any) -> None:
         """Begin the task of a row of `ToolEnvironments.dataset`."""
         if seed is None:
-            raise ValueError("a row has no 'seed', so that the members of a group would get different tasks; use ToolEnvironments.dataset(n)")
+            raise ValueError(
+                "a row has no 'seed', so that the members of a group would get different tasks; use ToolEnvironments.dataset(n)"
+            )
         self._env.reset(seed=int(seed))
         self._reward, self._fault, self._over = 0.0, False, False
 
@@ -169,7 +171,9 @@ class _Environment:
     def _finished(self, completion: Any) -> float | None:
         if not self._over:
             last = completion if isinstance(completion, str) else completion[-1].get("content", "") if completion else ""
-            if isinstance(completion, str) or (completion and completion[-1].get("role") == "assistant" and not completion[-1].get("tool_calls")):
+            if isinstance(completion, str) or (
+                completion and completion[-1].get("role") == "assistant" and not completion[-1].get("tool_calls")
+            ):
                 self._step(str(last or ""))
         self._over = True
         return None if self._fault else self._reward

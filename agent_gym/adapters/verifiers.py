@@ -180,7 +180,9 @@ def _node(parent: int | None, role: str, content: str, ids: list[int], *, sample
 
 def _identity(trajectory: Trajectory, place: int, kind: str) -> str:
     """The same id for the same trajectory at the same place, whenever it is written."""
-    digest = hashlib.blake2b(f"{kind}/{place}/{trajectory.env_id}/{trajectory.task_id}/{trajectory.group_id}".encode("utf-8", "replace"), digest_size=16)
+    digest = hashlib.blake2b(
+        f"{kind}/{place}/{trajectory.env_id}/{trajectory.task_id}/{trajectory.group_id}".encode("utf-8", "replace"), digest_size=16
+    )
     for step in trajectory.steps:
         digest.update(step.observation_ids.tobytes() + b"/" + step.action_ids.tobytes())
     return digest.hexdigest()
@@ -194,4 +196,3 @@ def _finite(value: Any) -> float | None:
 def _valid(text: str) -> str:
     """Text that UTF-8 holds."""
     return text.encode("utf-8", "replace").decode("utf-8")
-

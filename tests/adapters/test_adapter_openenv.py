@@ -106,7 +106,17 @@ def test_an_environment_of_theirs_is_played_as_one_of_ours(theirs):
 
 
 def test_an_environment_of_theirs_passes_the_conformance_checks(theirs):
-    names = ["gymnasium_api", "info_keys", "rewards", "seeded_episode", "interleaved", "reset_leak", "token_exactness", "astep", "other_process"]
+    names = [
+        "gymnasium_api",
+        "info_keys",
+        "rewards",
+        "seeded_episode",
+        "interleaved",
+        "reset_leak",
+        "token_exactness",
+        "astep",
+        "other_process",
+    ]
     kwargs = {"base_url": theirs.url, "max_turns": 8, **FIELDS}
     report = check_agent_env("agent_gym.adapters.openenv:OpenEnvEnv", kwargs=kwargs, checks=names)
     report.raise_if_failed()
@@ -195,7 +205,9 @@ def test_our_environment_served_and_taken_back_gives_the_same_rewards(ours):
     env = OpenEnvEnv(base_url=ours.url, max_turns=20)  # its own limit ends it first, as a truncation
     env.reset(seed=0)
     for _ in range(5):
-        *_, terminated, truncated, info = env.step(env.encode_action('<tool_call>\n{"name": "calculator", "arguments": {"expression": "1+1"}}\n</tool_call>'))
+        *_, terminated, truncated, info = env.step(
+            env.encode_action('<tool_call>\n{"name": "calculator", "arguments": {"expression": "1+1"}}\n</tool_call>')
+        )
     assert (terminated, truncated, info["stop_reason"]) == (False, True, StopReason.TIME_LIMIT)
     env.close()
 

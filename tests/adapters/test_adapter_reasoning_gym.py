@@ -58,7 +58,13 @@ def test_the_own_answer_of_a_data_set_scores_one_and_a_seed_is_a_task(name):
 
 def test_no_answer_and_unreadable_answers_score_nothing():
     env = ReasoningGymEnv(dataset="polynomial_equations")
-    for text in ("I do not know", "<answer></answer>", "<answer>)((</answer>", "<answer>__import__</answer>", f"<answer>{'9' * 300}</answer>"):
+    for text in (
+        "I do not know",
+        "<answer></answer>",
+        "<answer>)((</answer>",
+        "<answer>__import__</answer>",
+        f"<answer>{'9' * 300}</answer>",
+    ):
         _, reward, terminated, _, info = answer(env, text, seed=0)
         assert terminated and reward == 0.0 and not info["is_success"]
 
@@ -66,7 +72,7 @@ def test_no_answer_and_unreadable_answers_score_nothing():
 def test_tools_may_be_added():
     env = ReasoningGymEnv(dataset="basic_arithmetic", tools=["calculator"], max_turns=3)
     env.reset(seed=0)
-    observation, _, terminated, _, info = env.step(env.encode_action(env.tool_format.render_call("calculator", {"expression": "2 + 2"})))
+    _observation, _, terminated, _, info = env.step(env.encode_action(env.tool_format.render_call("calculator", {"expression": "2 + 2"})))
     assert not terminated and "4" in info["feedback"]
     assert env.step(env.encode_action(env.expert()()))[4]["is_success"]
 

@@ -17,6 +17,8 @@ from agent_gym.wrappers import StepRecorder
 
 textarena = require("textarena")
 
+import itertools
+
 from agent_gym.adapters.textarena import TextArenaEnv  # noqa: E402  # where the package is missing the tests above say so
 
 
@@ -65,7 +67,7 @@ def test_the_whole_episode_is_shown_as_the_ids_that_were_sampled(mastermind):
     _, _, terminated, _, info = env.step(mastermind.encode_action(mastermind.expert()()))
     assert terminated and info["is_success"] and info["stop_reason"] is StopReason.SUCCESS
     steps = env.trajectory.steps
-    for step, nxt in zip(steps, steps[1:], strict=False):
+    for step, nxt in itertools.pairwise(steps):
         shown = [*step.observation_ids, *step.action_ids]
         assert nxt.observation_ids[: len(shown)].tolist() == shown
     assert "peg" in steps[0].feedback and "I try" not in steps[0].feedback  # its own words stand in the prompt already
@@ -185,7 +187,7 @@ def test_a_moment_comes_back_and_leads_to_the_same_end():
     def rest(env):
         seen = []
         for cell in range(1, 9):
-            observation, reward, terminated, truncated, info = env.step(env.encode_action(f"[{cell}]"))
+            observation, reward, terminated, _truncated, info = env.step(env.encode_action(f"[{cell}]"))
             seen.append((observation.tolist(), reward, terminated, info["feedback"]))
             if terminated:
                 return seen

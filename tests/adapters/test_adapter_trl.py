@@ -121,7 +121,10 @@ def overfitted(tokenizer, rows, environments):
     for row in rows:
         call = {"type": "function", "function": {"name": "weigh", "arguments": {"name": "box"}}}
         messages = [*row["prompt"], {"role": "assistant", "content": "", "tool_calls": [call]}]
-        messages += [{"role": "tool", "name": "weigh", "content": "box x 1 (about): 7 kg"}, {"role": "assistant", "content": "<answer>7</answer>"}]
+        messages += [
+            {"role": "tool", "name": "weigh", "content": "box x 1 (about): 7 kg"},
+            {"role": "assistant", "content": "<answer>7</answer>"},
+        ]
         sequences.append(tokenizer.apply_chat_template(messages, tools=[environment.weigh], tokenize=True, return_dict=True)["input_ids"])
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for round_ in range(200):

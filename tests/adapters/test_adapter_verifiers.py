@@ -102,7 +102,9 @@ def test_the_same_trajectories_are_the_same_bytes_and_an_error_leaves_the_old_fi
 def test_numbers_that_json_has_not_and_empty_episodes_are_written(tmp_path):
     env = tool_env()
     good = episodes(env, [0])[0]
-    nan = replace(good, steps=[replace(step, logprobs=np.full(len(step.action_ids), np.nan)) for step in good.steps], metrics={"x": float("nan")})
+    nan = replace(
+        good, steps=[replace(step, logprobs=np.full(len(step.action_ids), np.nan)) for step in good.steps], metrics={"x": float("nan")}
+    )
     export_verifiers(tmp_path, [nan, replace(good, steps=[replace(good.steps[0], reward=float("inf"))]), Trajectory(task_id="none")], env)
     first, second, third = (json.loads(line)["traces"][0] for line in (tmp_path / TRACES_FILE).read_text().splitlines())
     assert first["metrics"]["x"] is None and not any(node["logprobs"] for node in first["nodes"])
