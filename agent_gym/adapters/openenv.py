@@ -12,6 +12,7 @@ Each connection is a session with an environment of its own. The client speaks O
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 import threading
@@ -282,10 +283,11 @@ class OpenEnvEnv(AgentEnv):
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            try:
-                connection.close()
-            except self._broken:  # it is gone already
-                pass
+            with contextlib.suppress(*self._broken):  # it may be gone already; a server that is told so ends the session in its own time
+                connection.send(json.dumps({"type": "close"}))
+                for _ in range(8):  # until it has closed, which is raised
+                    connection.recv(timeout=2)
+            connection.close()
 
     def close(self) -> None:
         """End the session; a second time does nothing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 
@@ -16,8 +17,6 @@ from agent_gym.trajectory import StopReason
 from agent_gym.wrappers import StepRecorder
 
 textarena = require("textarena")
-
-import itertools
 
 from agent_gym.adapters.textarena import TextArenaEnv  # noqa: E402  # where the package is missing the tests above say so
 
