@@ -107,12 +107,11 @@ class ToolEnvironments:
         """
         return self._class(self._made())
 
-    def dataset(self, n: int, split: str | None = None) -> Any:
+    def dataset(self, n: int) -> Any:
         """Make the data set: the first prompts of tasks, with the seeds by which their environments find them again.
 
         Args:
             n: tasks.
-            split: None for the environment's own; another needs an environment made with it.
 
         Returns:
             A `datasets.Dataset` with the columns prompt (chat messages) and seed.
@@ -120,7 +119,7 @@ class ToolEnvironments:
         from datasets import Dataset
 
         rows = []
-        for seed in self._first.unwrapped.task_seeds(split, whole_number("n", n, 1)):
+        for seed in self._first.unwrapped.task_seeds(n=whole_number("n", n, 1)):
             self._first.reset(seed=seed)
             messages = self._first.unwrapped.history.head_messages
             rows.append({"prompt": [{"role": str(one["role"]), "content": str(one["content"])} for one in messages], "seed": seed})

@@ -52,5 +52,16 @@ def _episodes(env, seeds) -> Iterator[Trajectory]:
         yield recorder.trajectory
 
 
+def long_episode(env, seed=0) -> Trajectory:
+    """Four calls and an answer, long enough for a window to move."""
+    recorder = StepRecorder(env)
+    recorder.reset(seed=seed)
+    calls = [f'<tool_call>\n{{"name": "calculator", "arguments": {{"expression": "{number} + 1"}}}}\n</tool_call>' for number in range(4)]
+    for text in (*calls, "<answer>5</answer>"):
+        ids = recorder.get_wrapper_attr("encode_action")(text)
+        recorder.step(Generation(ids, np.linspace(-1, 0, len(ids))))
+    return recorder.trajectory
+
+
 def without_logprobs(trajectory: Trajectory) -> Trajectory:
     return replace(trajectory, steps=[replace(step, logprobs=None) for step in trajectory.steps])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from adapters.played import SIZES, Breaks, episodes, tool_env, without_logprobs
+from adapters.played import SIZES, Breaks, episodes, long_episode, tool_env, without_logprobs
 from helpers import require
 
 from agent_gym.trajectory import Trajectory
@@ -41,7 +41,7 @@ def assert_same(episode, trajectory):
 @pytest.mark.parametrize("context", ["append", "window:1"])
 def test_minari_reads_back_what_was_exported(context, data_format):
     env = tool_env(context=context)
-    played = [*episodes(env), without_logprobs(episodes(env, [7])[0])]
+    played = [*episodes(env, [0, 1]), without_logprobs(episodes(env, [7])[0]), long_episode(env, 3)]
     export_minari(iter(played), "agentr1/tool-v0", env, data_format=data_format, author="tests", description="expert episodes")
     dataset = minari.load_dataset("agentr1/tool-v0")
     assert dataset.total_episodes == 4 and dataset.total_steps == sum(len(trajectory) for trajectory in played)
@@ -51,7 +51,7 @@ def test_minari_reads_back_what_was_exported(context, data_format):
         assert all(ids in dataset.observation_space for ids in episode.observations)
         assert all(ids in dataset.action_space for ids in episode.actions)
     heads = list(dataset.storage.get_episode_metadata(range(4)))
-    assert [head["seed"] for head in heads] == [0, 1, 2, 7]
+    assert [head["seed"] for head in heads] == [0, 1, 7, 3]
     assert [head["task_id"] for head in heads] == [trajectory.task_id for trajectory in played]
     assert {head["tokenizer_fingerprint"] for head in heads} == {env.unwrapped.tokenizer_fingerprint}
 
