@@ -16,7 +16,7 @@ from agent_gym.tools.parsing import detect_format
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["ToolPrompt", "generation_prefix"]
+__all__ = ["ToolPrompt", "generation_prefix", "turn_end_ids"]
 
 
 class ToolPrompt:
@@ -87,6 +87,20 @@ def generation_prefix(chat: Chat) -> str:
     """
     probe = "agentgymprefixprobe"
     return chat.decode(chat.render([{"role": "user", "content": probe}])).rpartition(probe)[2]
+
+
+def turn_end_ids(tokenizer: PreTrainedTokenizerBase, tool_format: ToolCallFormat) -> tuple[int, ...]:
+    """Return the ids of the tokens that end a reply in this format, beside those that the chat template shows.
+
+    Args:
+        tokenizer: that may hold them.
+        tool_format: how calls are written.
+
+    Returns:
+        The ids, for `AgentEnv(end_of_turn_ids=...)`.
+    """
+    added = tokenizer.get_added_vocab()
+    return tuple(int(added[one]) for one in tool_format.turn_ends if one in added)
 
 
 def _without_literals(value: Any, literals: Iterable[str]) -> Any:
