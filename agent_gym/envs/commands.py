@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from agent_gym.chat import Message, load_tokenizer
 from agent_gym.context import ContextPolicy
 from agent_gym.core import Action, AgentEnv, Observation, Outcome
-from agent_gym.envs.tool_prompt import ToolPrompt, generation_prefix, turn_end_ids
+from agent_gym.envs.tool_prompt import PromptEnd, ToolPrompt, turn_end_ids
 from agent_gym.tools.base import BaseTool, ToolContext, ToolResult
 from agent_gym.tools.calls import REASONING_TAGS, opens_reasoning, split_reasoning
 from agent_gym.tools.execution import Awaiting, ToolSet
@@ -210,7 +210,7 @@ class CommandEnv(AgentEnv):
             text = f"{text} The last line of your reply is the command, and nothing else stands on it."
         super().__init__(tokenizer=opened, markers=(*own, *markers), tools=tools, context=context, max_turns=max_turns, **kwargs)
         self._system: Message = {"role": "system", "content": text.strip(), "trusted": True}
-        self._prefix = generation_prefix(self.chat)
+        self._prompt_end = PromptEnd(self.chat)
         self._opening = Opening("", "")
         self._observed = ""
         self._past: list[str] = []
@@ -436,6 +436,11 @@ class CommandEnv(AgentEnv):
         return [self._system, {"role": "user", "content": "\n\n".join(parts)}]
 
     # ------------------------------------------------------------------------------------------------ the expert
+
+    @property
+    def _prefix(self) -> str:
+        """What the present prompt ends with, which may have opened reasoning."""
+        return self._prompt_end.of(self._prompt[: self._length])
 
     def encode_action(self, text: str) -> list[int]:
         """Return the ids of a reply written by hand, in the form of the format's family; see `AgentEnv.encode_action`.

@@ -32,7 +32,7 @@ from agent_gym.chat import Message, load_tokenizer
 from agent_gym.context import Append
 from agent_gym.core import Action, AgentEnv, Observation, Outcome
 from agent_gym.envs.answers import accepted_of, answers_match
-from agent_gym.envs.tool_prompt import ToolPrompt, generation_prefix, turn_end_ids
+from agent_gym.envs.tool_prompt import PromptEnd, ToolPrompt, turn_end_ids
 from agent_gym.envs.whole_numbers import task_index, whole_number
 from agent_gym.tools.base import BaseTool, ToolContext
 from agent_gym.tools.execution import CallResult, ToolSet, arun_calls, run_calls
@@ -144,7 +144,7 @@ class ToolEnv(AgentEnv):
         kwargs["end_of_turn_ids"] = (*kwargs.get("end_of_turn_ids", ()), *turn_end_ids(opened, self.tool_format))
         super().__init__(tokenizer=opened, markers=(*self.tool_format.markers, *markers), tools=prompt.tools, **kwargs)
         self._system_text = prompt.system_text(self.system_prompt if system_prompt is None else system_prompt)
-        self._prefix = generation_prefix(self.chat)
+        self._prompt_end = PromptEnd(self.chat)
         self._reward = reward
         self._rows = _rows_of_split(tasks, self.split)
         self._require_answers(self._rows, "tasks")
@@ -252,6 +252,11 @@ class ToolEnv(AgentEnv):
             return value if isinstance(value, Score) else Score(float(value), is_success=float(value) >= 1.0)
         right = answer is not None and any(answers_match(answer, one) for one in accepted_of(self.task))
         return Score(float(right), is_success=right)
+
+    @property
+    def _prefix(self) -> str:
+        """What the present prompt ends with, which may have opened reasoning."""
+        return self._prompt_end.of(self._prompt[: self._length])
 
     def encode_action(self, text: str) -> list[int]:
         """Return the ids of a reply written by hand, in the form of the format's family; see `AgentEnv.encode_action`.

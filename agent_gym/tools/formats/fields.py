@@ -140,7 +140,7 @@ class FieldsFormat(TagFormat):
         return self._written(check_name(name, self.name), [self._argument(key, value) for key, value in arguments.items()])
 
     def _argument(self, key: str, value: Any) -> str:
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, allow_nan=False)
         written = self._written_argument(key, text, isinstance(value, str))
         found = self.argument.fullmatch(written)
         if found is None or found["key"] != key or found["value"] != text or self.closing in written:

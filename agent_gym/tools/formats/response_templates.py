@@ -102,6 +102,7 @@ RESPONSE_TEMPLATES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
                 "transform": _EACH,
                 "transform_each": True,
             },
+            {"open": "[THINK]", "close_pattern": r"\[/THINK\]\s*", "content": "text"},
         ),
         "deepseek": _template(
             "<｜Assistant｜>",

@@ -22,7 +22,7 @@ __all__ = ["DeepSeekFormat", "DeepSeekV3Format", "KimiFormat", "MistralFormat", 
 def _arguments(name: str, text: str, raw: str) -> ToolCall:
     """The call of a tool whose arguments are this JSON text."""
     try:
-        return read_call({"name": name, "arguments": read_json(text)}, raw)
+        return read_call({"name": name, "arguments": read_json(text.strip())}, raw)
     except InvalidJSON as error:
         return ToolCall(name, {}, raw, f"in its arguments {error}")
 
@@ -169,7 +169,7 @@ class MistralFormat(ToolCallFormat):
     response_template = RESPONSE_TEMPLATES["mistral"]
     _head = regex.compile(r"\s*(?P<name>[^\s\[\]{}\"]++)\s*(?:\[CALL_ID\]\s*[^\s\[\]{}\"]*+\s*)?(?P<arguments>\[ARGS\])?\s*")
     _gap = regex.compile(r"[\s,]*+")
-    _between = regex.compile(r"(?<=\})\s*,\s*(?=\{\s*\"(?:name|arguments|id|function|type)\")")
+    _between = regex.compile(r",\s*+(?=\{\s*+\"(?:name|arguments|id|function|type)\")")
 
     def parse(self, text: str, *, prefix: str = "", tools: Schemas = ()) -> ParsedAction:
         """Read a reply; see `ToolCallFormat.parse`."""
