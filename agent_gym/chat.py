@@ -576,10 +576,11 @@ class Chat:
 
         It is the first of the control tokens that stand behind a reply whatever comes next; the last of these begins the next turn.
         """
-        turns = [
-            self._encode_printed(self._printer.print_turn(messages), inner=True) for messages in ([{"role": "user", "content": "a"}], [])
-        ]
-        if self._closing_id is None or any(self._closing_id in turn[: self._closing_length + 2] for turn in turns):
+        follow = self._printer.print_turn([{"role": "user", "content": "a"}])
+        if self._closing_id is None or follow.startswith(self._printer.closing):
+            return None
+        turns = [self._encode_printed(text, inner=True) for text in (follow, self._printer.print_turn([]))]
+        if any(self._closing_id in turn[: self._closing_length + 2] for turn in turns):
             return None
         same = next((at for at, (one, other) in enumerate(zip(*turns, strict=False)) if one != other), min(map(len, turns)))
         control = [one for one in turns[0][:same] if one in self._control_ids]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -682,6 +684,20 @@ def test_every_family_is_read_in_linear_time(name: str) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ choosing
+
+
+def test_the_table_of_the_docs_names_every_format_and_its_calls_are_read() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "tool-formats.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", page.replace("\\|", "\x1f"), flags=re.MULTILINE))
+    rows.pop("tool_format")  # the head of the table
+    assert set(rows) == set(FORMATS)
+    schema = {"function": {"name": "f", "parameters": {"properties": {"x": {"type": "integer"}}}}}
+    for name, shown in rows.items():
+        if name in ("deepseek_v3", "search_tags"):  # the one takes several lines, the other has no arguments by name
+            continue
+        text = shown.split("`")[1].replace("\x1f", "|")
+        calls = get_format(name).parse(text, tools=[schema]).calls
+        assert [(one.name, one.arguments["x"], one.error) for one in calls] == [("f", 1, None)], name
 
 
 @pytest.mark.parametrize("name", FAMILIES)
