@@ -116,7 +116,7 @@ class PromptEnd:
         Returns:
             The text.
         """
-        if self._tool == self._user or not len(prompt_ids):
+        if self._tool.endswith(self._user) or not len(prompt_ids):
             return self._user
         text = self._chat.decode(prompt_ids[-self._tail :].tolist())
         return max((one for one in (self._user, self._tool) if text.endswith(one)), key=len, default=self._user)
