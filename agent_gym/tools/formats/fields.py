@@ -16,7 +16,7 @@ import regex
 
 from agent_gym.tools.calls import REASONING_TAGS, InvalidJSON, ToolCall, read_json
 from agent_gym.tools.formats.base import Schemas, check_name, refuse_infinite, schema_lines
-from agent_gym.tools.formats.response_templates import RESPONSE_TEMPLATES
+from agent_gym.tools.formats.response_templates import DSML_ARGUMENT, GLM_ARGUMENT, RESPONSE_TEMPLATES
 from agent_gym.tools.formats.tags import TagFormat
 
 __all__ = ["GLM_TEMPLATE", "QWEN3_CODER_TEMPLATE", "DeepSeekV32Format", "GlmFormat", "Qwen3CoderFormat"]
@@ -44,9 +44,6 @@ QWEN3_CODER_TEMPLATE: dict[str, Any] = {
 """Our response template of the XML-like calls of Qwen3-Coder and Qwen3.5, for one call alone."""
 
 
-# One break between key and value is the family's own; GLM-4.7 writes none. The dot stops at the next tag, so that values without an end
-# cost linear time.
-_GLM_ARGUMENT = r"<arg_key>(?P<key>[^<]++)</arg_key>\s*+<arg_value>(?P<value>(?:(?!</?arg_value>|<arg_key>).)*+)</arg_value>"
 GLM_TEMPLATE: dict[str, Any] = {
     "defaults": {},
     "start_anchor_pattern": r"\A",
@@ -56,7 +53,7 @@ GLM_TEMPLATE: dict[str, Any] = {
             "close": "</tool_call>",
             "repeats": True,
             "content": "xml-inline",
-            "content_args": {"tag_pattern": _GLM_ARGUMENT, "value_parser": {"name": "text", "args": {"strip": False}}},
+            "content_args": {"tag_pattern": GLM_ARGUMENT, "value_parser": {"name": "text", "args": {"strip": False}}},
             "transform": {"type": "function", "function": {"name": "{name}", "arguments": "{content}"}},
         },
         "content": {"content": "text"},
@@ -215,7 +212,7 @@ class GlmFormat(FieldsFormat):
     template = GLM_TEMPLATE
     response_template = RESPONSE_TEMPLATES["glm"]
     head = regex.compile(r"\s*([^\s<]++)\s*")
-    argument = regex.compile(_GLM_ARGUMENT, regex.DOTALL)
+    argument = regex.compile(GLM_ARGUMENT, regex.DOTALL)
     argument_opening, argument_closing = "<arg_", "</arg_key> or </arg_value>"
     head_text, argument_text = "the name of a tool", "<arg_key>...</arg_key><arg_value>...</arg_value>"
 
@@ -251,10 +248,7 @@ class DeepSeekV32Format(FieldsFormat):
     sections = tuple(f"<{end}{_DSML}{name}>" for name in ("function_calls", "tool_calls") for end in ("", "/"))
     markers = (_DSML, *REASONING_TAGS)
     head = regex.compile(r"\s+name=\"([^\"\n]+)\"\s*>\s*")
-    argument = regex.compile(
-        rf"<{_DSML}parameter\s+name=\"(?P<key>[^\"]*+)\"\s+string=\"(?P<kind>true|false)\"\s*>(?P<value>(?:(?!</?{_DSML}).)*+)</{_DSML}parameter>",
-        regex.DOTALL,
-    )
+    argument = regex.compile(DSML_ARGUMENT, regex.DOTALL)
     response_template = RESPONSE_TEMPLATES["deepseek_v32"]
     argument_opening, argument_closing = f"<{_DSML}parameter", f"</{_DSML}parameter>"
     head_text, argument_text = 'name="..."', f'<{_DSML}parameter name="..." string="true|false">...</{_DSML}parameter>'

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-__all__ = ["RESPONSE_TEMPLATES"]
+__all__ = ["DSML_ARGUMENT", "GLM_ARGUMENT", "RESPONSE_TEMPLATES"]
 
 _CALL = {"type": "function", "function": {"name": "{name}", "arguments": "{content}"}}
 _THINK = {"open": "<think>", "close_pattern": r"</think>\s*", "content": "text"}
@@ -31,9 +31,10 @@ def _template(anchor: str, end: str, calls: Mapping[str, Any], reasoning: Mappin
     }
 
 
-_GLM_ARGUMENT = r"<arg_key>(?P<key>[^<]++)</arg_key>\s*+<arg_value>(?P<value>(?:(?!</?arg_value>|<arg_key>).)*+)</arg_value>"
-_DSML_ARGUMENT = (
-    r'<｜DSML｜parameter\s+name="(?P<key>[^"]*+)"\s+string="(?:true|false)"\s*>(?P<value>(?:(?!</?｜DSML｜).)*+)</｜DSML｜parameter>'
+# One argument. The dot stops at the next tag, so that values without an end cost linear time; GLM-4.7 writes no break between key and value.
+GLM_ARGUMENT = r"<arg_key>(?P<key>[^<]++)</arg_key>\s*+<arg_value>(?P<value>(?:(?!</?arg_value>|<arg_key>).)*+)</arg_value>"
+DSML_ARGUMENT = (
+    r'<｜DSML｜parameter\s+name="(?P<key>[^"]*+)"\s+string="(?P<kind>true|false)"\s*>(?P<value>(?:(?!</?｜DSML｜).)*+)</｜DSML｜parameter>'
 )
 _TEXT = {"name": "text", "args": {"strip": False}}
 _EACH = {"type": "function", "function": {"name": "{name}", "arguments": "{arguments}"}}
@@ -49,7 +50,7 @@ RESPONSE_TEMPLATES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
                 "open_pattern": r"<tool_call>\s*(?P<name>[^\s<]+)",
                 "close_pattern": r"</tool_call>\s*",
                 "content": "xml-inline",
-                "content_args": {"tag_pattern": _GLM_ARGUMENT, "value_parser": _TEXT},
+                "content_args": {"tag_pattern": GLM_ARGUMENT, "value_parser": _TEXT},
             },
         ),
         "gpt_oss": {
@@ -129,7 +130,7 @@ RESPONSE_TEMPLATES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
                 "open_pattern": r'(?:<｜DSML｜(?:function|tool)_calls>\s*)?<｜DSML｜invoke\s+name="(?P<name>[^"\n]+)"\s*>',
                 "close_pattern": r"</｜DSML｜invoke>\s*(?:</｜DSML｜(?:function|tool)_calls>\s*)?",
                 "content": "xml-inline",
-                "content_args": {"tag_pattern": _DSML_ARGUMENT, "value_parser": _TEXT},
+                "content_args": {"tag_pattern": DSML_ARGUMENT, "value_parser": _TEXT},
             },
         ),
         "kimi": _template(
