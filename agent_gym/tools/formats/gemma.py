@@ -69,7 +69,7 @@ class GemmaFormat(TagFormat):
         "<channel|>",
         '<|"|>',
     )
-    reasoning = (("<|channel>", "<channel|>"), REASONING_TAGS)
+    reasoning: ClassVar[tuple[tuple[str, str], ...]] = (("<|channel>", "<channel|>"), REASONING_TAGS)
     turn_ends = ("<|tool_response>",)
     response_template = RESPONSE_TEMPLATES["gemma"]
     _head = regex.compile(r"\s*call:\s*(?P<name>[^\s{}<>]++)\s*(?=\{)")

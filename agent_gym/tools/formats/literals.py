@@ -227,7 +227,7 @@ def _unescaped(found: Any) -> str:
         return chr(number)
     if found["o"] is not None:
         return chr(int(found["o"], 8))
-    return _ESCAPED.get(found["c"], found.group())  # Python keeps what it does not know
+    return str(_ESCAPED.get(found["c"], found.group()))  # Python keeps what it does not know
 
 
 class PythonReader(LiteralReader):
@@ -240,7 +240,7 @@ class PythonReader(LiteralReader):
         found = _PYTHON_STRING.match(self.text, self.at)
         if found is None:
             self.fail("the text has no closing quote")
-        body = next(one for one in found.group("a", "b", "c", "d") if one is not None)
+        body = str(next(one for one in found.group("a", "b", "c", "d") if one is not None))
         if "\\" in body:
             text = _ESCAPE.sub(_unescaped, body)
             if "\\u" in body or "\\U" in body:
