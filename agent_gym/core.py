@@ -171,6 +171,8 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
     """Info keys whose values are kinds of task; evaluations give success for each kind."""
     metric_names: ClassVar[tuple[str, ...] | None] = None
     """The numbers of `extra_info` that are metrics of an episode; evaluations show them beside success, in this order. None takes all numbers."""
+    chance: bool = False
+    """Chance decides too: the best play may lose, and a lucky one win. Conformance then asks the expert to win at times, and not always."""
     baselines: ClassVar[Mapping[str, Callable[[int], Callable[[Any, int], str]]]] = {}
     """Players without a model that figures can be held against: name -> (seed) -> script for `ScriptedPolicy`. `agent-gym eval --model NAME` plays one."""
 

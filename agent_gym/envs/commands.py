@@ -243,6 +243,17 @@ class CommandEnv(AgentEnv):
         """
         raise NotImplementedError
 
+    def _unread(self, mistake: str) -> Reply:
+        """Answer a reply that holds no command. A world whose state stands in its answers alone tells it again here.
+
+        Args:
+            mistake: what is wrong with the reply.
+
+        Returns:
+            The answer.
+        """
+        return Reply(mistake, valid=False)
+
     def _admissible(self) -> Sequence[str]:
         """Return the commands that may be shown now.
 
@@ -307,7 +318,7 @@ class CommandEnv(AgentEnv):
     def _respond(self, action: Action) -> Outcome:
         """Answer a reply; see `AgentEnv._respond`."""
         command, mistake, role = self._read(action.text)
-        reply = Reply(mistake, valid=False) if command is None else self._play(command)
+        reply = self._unread(mistake) if command is None else self._play(command)
         self._past.append(command or "")
         if self._rebuilds:
             self._shown_past.append(self.chat.truncate_text(" ".join((command or "").split()), _COMMAND_TOKENS) or "(no command)")
