@@ -123,7 +123,7 @@ def test_states_with_the_same_words_have_the_same_future(name: str) -> None:
     assert len(set(told)) == len(table)
     task = env.words.task_of(env.inner)
     slippery = any(len(outcomes) > 1 for outcomes in table[0].values())
-    assert ("slippery: " in task or "It rains" in task) is slippery
+    assert ("is slippery: " in task or "It rains" in task) is slippery
     if slippery:
         assert f"{max(one[0] for one in table[0][0]):.2f}" in task
 
@@ -184,7 +184,7 @@ def test_without_chance_the_expert_always_succeeds_and_earns_the_value_of_the_st
 def test_with_chance_the_experts_mean_return_is_the_value_function(kind: type[ToyTextEnv], keywords: dict[str, Any]) -> None:
     env = kind(tokenizer=None, show_admissible=False, action_format="line", context="window:1", **keywords)
     values, totals = [], []
-    for seed in range(150):
+    for seed in range(100):
         env.reset(seed=seed)
         values.append(env.solution().values[env.max_turns, int(env._seen)])
         totals.append(played_by_expert(env)[0])
@@ -199,7 +199,7 @@ def test_the_blackjack_expert_wins_what_its_value_says() -> None:
     for keywords in ({"sab": True}, {"sab": False, "natural": True}):
         best, raw, paid = solve_blackjack(**keywords), BlackjackEnv(**keywords), []
         state, _ = raw.reset(seed=0)
-        for _ in range(20_000):
+        for _ in range(6_000):
             ended = False
             while not ended:
                 state, reward, ended, _, _ = raw.step(int(best.hit[state]))
@@ -207,7 +207,7 @@ def test_the_blackjack_expert_wins_what_its_value_says() -> None:
             state, _ = raw.reset()
         assert abs(np.mean(paid) - best.value) < 4 * np.std(paid) / np.sqrt(len(paid))
     env = game("Blackjack")
-    for seed in range(120):
+    for seed in range(60):
         env.reset(seed=seed)
         raw, state = raw_of(env)
         total, won = played_by_expert(env)
