@@ -1,4 +1,6 @@
-"""Tokens and training rows of each context policy, on the same episodes: the expert's, whose actions do not depend on what is shown.
+"""Tokens and training rows of each context policy, on the same episodes: the same actions, whatever is shown.
+
+In the household twenty random commands come first, and then the expert's; the taxi is driven by the expert.
 
     python benchmarks/contexts.py
 
@@ -7,6 +9,7 @@ No figure here is a time. "rows_tokens" is what an update computes with prefix m
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import gymnasium as gym
@@ -15,13 +18,13 @@ from clock import show
 
 import agent_gym
 from agent_gym.context import Exchange, summarise
-from agent_gym.trainers.rows import build_rows
+from agent_gym.trainers.rows import Row, build_rows
 from agent_gym.wrappers import StepRecorder
 
-EPISODES = 32
-WORLDS: dict[str, dict[str, Any]] = {
-    "AgentR1/ALFWorld-v0": {"max_observation_tokens": 32768},
-    "AgentR1/HotpotQA-v0": {"level": "full"},
+EPISODES = 16
+WORLDS: dict[str, tuple[dict[str, Any], int, int]] = {  # keywords, random commands at the beginning, budget
+    "AgentR1/ALFWorld-v0": ({"max_observation_tokens": 32768}, 20, 2400),
+    "AgentR1/Taxi-v0": ({"max_observation_tokens": 32768}, 0, 1000),
 }
 
 
@@ -41,29 +44,40 @@ def policies(budget: int) -> dict[str, Any]:
     }
 
 
+def command(env: Any, random_ones: int) -> str:
+    """The next command of the episode."""
+    if env.turn < random_ones:
+        rng = np.random.default_rng([zlib.crc32(env.task_id.encode()), env.turn])
+        commands = env._admissible()
+        return str(env.write_command(commands[int(rng.integers(len(commands)))]))
+    return str(env.expert()())
+
+
 def main() -> None:
     gym.register_envs(agent_gym)
-    for env_id, keywords in WORLDS.items():
-        actions: list[int] = []
-        for name, context in policies(1600 if "ALFWorld" in env_id else 1400).items():
+    for env_id, (keywords, random_ones, budget) in WORLDS.items():
+        lengths: list[int] = []
+        for name, context in policies(budget).items():
             env = StepRecorder(gym.make(env_id, disable_env_checker=True, context=context, **keywords))
-            prompts, sizes, rows, rewritten, steps = [], 0, [], 0, []
+            prompts: list[int] = []
+            rows: list[Row] = []
+            turns: list[int] = []
+            rewritten = sizes = 0
             for seed in range(EPISODES):
                 env.reset(seed=seed)
                 while env.running:
-                    env.step(env.unwrapped.encode_action(env.unwrapped.expert()()))
+                    env.step(env.unwrapped.encode_action(command(env.unwrapped, random_ones)))
                 played = env.trajectory
-                assert played.is_success, (env_id, name, seed)
                 prompts += [len(step.observation_ids) for step in played.steps]
                 sizes += sum(len(step.observation_ids) + len(step.action_ids) for step in played.steps)
                 rewritten += sum(bool(step.info["context_rewritten"]) for step in played.steps[:-1])
                 rows += build_rows(played, [1.0] * len(played.steps), 0)
-                steps.append(len(played.steps))
-            actions = actions or steps
-            assert steps == actions, "the same episodes under every policy"
+                turns.append(len(played.steps))
+            lengths = lengths or turns
+            assert turns == lengths, "the same episodes under every policy"
             show(
                 f"{env_id} {name}",
-                turns=float(np.mean(steps)),
+                turns=float(np.mean(turns)),
                 mean_prompt=float(np.mean(prompts)),
                 longest_prompt=max(prompts),
                 rewritten=rewritten / EPISODES,
