@@ -94,7 +94,9 @@ class TokenBudget:
         if self.keep is not None:
             _at_least(1, self.keep, "keep is at least 1 token")
             if self.keep > self.tokens:
-                raise ValueError(f"keep={self.keep} is above the budget of {self.tokens} tokens; it says how much stays when turns are dropped")
+                raise ValueError(
+                    f"keep={self.keep} is above the budget of {self.tokens} tokens; it says how much stays when turns are dropped"
+                )
 
     @property
     def budget(self) -> int:
@@ -125,7 +127,9 @@ class TokenBudget:
         exchanges = history.exchanges
         keep = self.tokens if self.keep is None else self.keep
         size = len(history.head_ids)
-        first = before = 0  # the oldest turn that is kept, and what it was before the newest turn; what was dropped earlier follows from the sizes
+        first = before = (
+            0  # the oldest turn that is kept, and what it was before the newest turn; what was dropped earlier follows from the sizes
+        )
         for index, exchange in enumerate(exchanges):
             before = first
             size += len(exchange)

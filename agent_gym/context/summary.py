@@ -73,7 +73,9 @@ class Summarise:
 
     def __post_init__(self) -> None:
         if not callable(self.writer) and not callable(getattr(self.writer, "generate", None)):
-            raise ValueError(f"summarise needs a callable (turns) -> text, or a policy with generate(prompt_ids, sampling), not {self.writer!r:.200}")
+            raise ValueError(
+                f"summarise needs a callable (turns) -> text, or a policy with generate(prompt_ids, sampling), not {self.writer!r:.200}"
+            )
         if self.over is not None:
             _at_least(1, self.over, "over is at least 1 token")
         _at_least(1, self.keep, "keep is at least 1 turn")
@@ -190,7 +192,9 @@ class Summarise:
     def _question(self, history: History, count: int, room: int) -> list[Message]:
         """The writer's prompt, its texts cut alike where they would not fit into `room` tokens."""
         chat = self._bound_to.chat
-        task = "\n".join(str(message.get("content", "")) for message in history.head_messages) or chat.decode(history.head_ids, skip_special=True)
+        task = "\n".join(str(message.get("content", "")) for message in history.head_messages) or chat.decode(
+            history.head_ids, skip_special=True
+        )
         head = [("Task", task)]
         if history.summary:
             head.append((f"What was noted of the first {history.summarised} turns", history.summary))

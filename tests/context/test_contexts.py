@@ -106,7 +106,9 @@ def play(env: StepRecorder, seed: int = 0) -> list[bool]:
     env.reset(seed=3)
     chat, rewritten = env.unwrapped.chat, []
     while env.running:
-        ids = draw.integers(0, chat.vocab_size, int(draw.integers(0, 24))).tolist() + chat.encode_action("so")[-1:] * int(draw.integers(0, 2))
+        ids = draw.integers(0, chat.vocab_size, int(draw.integers(0, 24))).tolist() + chat.encode_action("so")[-1:] * int(
+            draw.integers(0, 2)
+        )
         rewritten.append(env.step(Generation(ids, np.zeros(len(ids))))[4]["context_rewritten"])
     return rewritten
 
@@ -160,7 +162,7 @@ class Forgetful(TokenBudget):
     def next_prompt(self, history: History) -> tuple[int, ...] | None:
         chat = Parrot().chat
         again = [Exchange(tuple(chat.encode_action(one.action_text)), one.action_text, one.turn_ids) for one in history.exchanges]
-        return super(Forgetful, self).next_prompt(History(history.head_ids, history.head_messages, again))
+        return super().next_prompt(History(history.head_ids, history.head_messages, again))
 
 
 def test_a_policy_that_encodes_actions_again_is_seen_by_the_conformance_checks() -> None:
@@ -178,8 +180,12 @@ def test_a_policy_that_encodes_actions_again_is_seen_by_the_conformance_checks()
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 30)), min_size=1, max_size=14), st.integers(1, 20), st.integers(1, 140), st.data())
-def test_a_budget_keeps_the_longest_run_of_last_turns_that_fits(sizes: list[tuple[int, int]], head: int, room: int, data: st.DataObject) -> None:
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(1, 30)), min_size=1, max_size=14), st.integers(1, 20), st.integers(1, 140), st.data()
+)
+def test_a_budget_keeps_the_longest_run_of_last_turns_that_fits(
+    sizes: list[tuple[int, int]], head: int, room: int, data: st.DataObject
+) -> None:
     budget = head + room
     keep = data.draw(st.none() | st.integers(1, budget))
     policy = TokenBudget(budget, keep)
@@ -201,7 +207,9 @@ def test_a_budget_keeps_the_longest_run_of_last_turns_that_fits(sizes: list[tupl
         assert len(prompt) <= budget
         assert (answer is None) is (len(grown) <= budget)
         if answer is not None:
-            assert prompt == next(one for one in options if len(one) <= (keep or budget) or one is options[-1]), "no more is dropped than has to be"
+            assert prompt == next(one for one in options if len(one) <= (keep or budget) or one is options[-1]), (
+                "no more is dropped than has to be"
+            )
 
 
 @pytest.mark.parametrize("name", ["chatml", "merges_tools", "alternates", "plain_text", "drops_old_reasoning", "pad_is_eos"])
@@ -276,7 +284,7 @@ def test_wrong_sizes_and_writers_are_refused_and_a_summary_by_name_says_how() ->
         lambda: token_budget(0), lambda: token_budget(5, 6), lambda: token_budget(True), lambda: window(0), lambda: summarise("text"),
         lambda: summarise(retold, over=0), lambda: summarise(retold, keep=0), lambda: summarise(retold, max_tokens=0),
     ):  # fmt: skip
-        with pytest.raises(ValueError, match="not|above|needs"):
+        with pytest.raises(ValueError, match=r"not|above|needs"):
             make_it()
     for name in ("summarise", "summarize:3"):
         with pytest.raises(ValueError, match=r"agent_gym\.context\.summarise\(callable or policy\)"):
@@ -372,7 +380,9 @@ def test_a_policy_writes_in_token_ids_and_its_control_tokens_go_no_further() -> 
     assert all(isinstance(one, int) for one in prompt) and (sampling.temperature, sampling.max_tokens) == (0.0, 60)
     assert sampling.stop_token_ids == env.chat.end_of_turn_ids and calls[0][1].seed != calls[1][1].seed
     asked = env.chat.decode(prompt)
-    assert env.word in asked and "reply 1" in asked and "You said" in asked and "noted of the first 1 turns" in asked and "noted well" in asked
+    assert (
+        env.word in asked and "reply 1" in asked and "You said" in asked and "noted of the first 1 turns" in asked and "noted well" in asked
+    )
     assert "noted well" in env.history.summary and "secret" not in env.history.summary
     plain = Parrot(context=summarise(lambda turns: "noted well", over=1), max_turns=20)
     steps(plain, 3)

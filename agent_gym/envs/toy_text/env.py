@@ -206,7 +206,9 @@ class ToyTextEnv(CommandEnv):
     def _begin_game(self, row: Mapping[str, Any]) -> None:
         self.inner, self._seen = self._open(row)
         self.game_task = row
-        told = "".join(f"/{name}={row[name]}" if not isinstance(row[name], list) else f"/{'-'.join(row[name])}" for name in self.task_keys[1:])
+        told = "".join(
+            f"/{name}={row[name]}" if not isinstance(row[name], list) else f"/{'-'.join(row[name])}" for name in self.task_keys[1:]
+        )
         self.task_id = f"{self.game}{told}/{row['seed']}"
 
     # ------------------------------------------------------------------------------------------------ the game

@@ -70,7 +70,7 @@ class FrozenLakeTextEnv(_TabularEnv):
     def __init__(
         self,
         *,
-        map: str | Sequence[str] = "generated",  # noqa: A002  # what it is called
+        map: str | Sequence[str] = "generated",  # what it is called
         size: int = 4,
         frozen: float = 0.8,
         is_slippery: bool = False,
@@ -83,7 +83,9 @@ class FrozenLakeTextEnv(_TabularEnv):
             raise ValueError(f"size must be a whole number from 3 to 16, not {size!r}")
         if isinstance(frozen, bool) or not isinstance(frozen, (int, float)) or not 0.6 <= frozen <= 1.0:
             raise ValueError(f"frozen must be a probability from 0.6 to 1, not {frozen!r}; below it few maps have a way to the goal")
-        if success_rate is not None and (isinstance(success_rate, bool) or not isinstance(success_rate, (int, float)) or not 0 < success_rate <= 1):
+        if success_rate is not None and (
+            isinstance(success_rate, bool) or not isinstance(success_rate, (int, float)) or not 0 < success_rate <= 1
+        ):
             raise ValueError(f"success_rate must be None or a probability above 0, not {success_rate!r}")
         self._map = None if map == "generated" else _rows_of(map)
         longest = int(size) if self._map is None else max(len(self._map), len(self._map[0]))
@@ -215,7 +217,9 @@ class CliffWalkingTextEnv(_TabularEnv):
         self._game = CliffWalkingEnv(is_slippery=bool(is_slippery))
         self._fixed = int(np.flatnonzero(self._game.initial_state_distrib)[0])
         last = self._game.observation_space.n - 1
-        self._safe = [state for state in range(int(last)) if state <= self._fixed]  # all but the cliff, which is the rest of the last row, and the goal
+        self._safe = [
+            state for state in range(int(last)) if state <= self._fixed
+        ]  # all but the cliff, which is the rest of the last row, and the goal
         self._starts = [self._fixed] if start == "fixed" else sorted(map(int, shares(map(str, self._safe))[self.split]))
 
     def _draw(self, rng: np.random.Generator) -> dict[str, Any]:
@@ -224,7 +228,9 @@ class CliffWalkingTextEnv(_TabularEnv):
     def _checked(self, row: Mapping[str, Any]) -> dict[str, Any]:
         start = whole_number("options['task']['start']", row.get("start", self._fixed))
         if start not in self._safe:
-            raise ValueError(f"options['task']['start'] must be a cell from 0 to {self._safe[-1]} (12 times the row and the column), not {start}")
+            raise ValueError(
+                f"options['task']['start'] must be a cell from 0 to {self._safe[-1]} (12 times the row and the column), not {start}"
+            )
         return {"seed": row["seed"], "start": start}
 
     def _open(self, row: Mapping[str, Any]) -> tuple[gymnasium.Env[Any, Any], Any]:
@@ -310,7 +316,13 @@ def _rows_of(given: Any) -> tuple[str, ...]:
     rows = tuple(str(row) for row in given) if isinstance(given, Sequence) else ()
     text = "".join(rows)
     usable = len(rows) > 1 and len({len(row) for row in rows}) == 1 and len(rows) == len(rows[0]) <= 16 and set(text) <= set("SFHG")
-    if not usable or text.count("S") != 1 or not rows[0].startswith("S") or "G" not in text or not is_valid([list(row) for row in rows], len(rows)):
+    if (
+        not usable
+        or text.count("S") != 1
+        or not rows[0].startswith("S")
+        or "G" not in text
+        or not is_valid([list(row) for row in rows], len(rows))
+    ):
         raise ValueError(
             f"a map is a square of 2 to 16 rows of S, F, H and G that begins with its one S and has a way from there to a G, not {given!r:.300}"
         )

@@ -117,7 +117,9 @@ def solve_blackjack(*, sab: bool = True, natural: bool = False) -> Blackjack:
         for total in range(21, 3, -1):  # without a usable ace a card raises the sum, so that higher sums are known
             bust = sum(chance for card, chance in _CARDS if total + card > 21)
             taken = -bust + sum(
-                chance * values[_with_card(total, 0, card, up)] for card, chance in _CARDS if total + card <= 21 and (card > 1 or total > 10)
+                chance * values[_with_card(total, 0, card, up)]
+                for card, chance in _CARDS
+                if total + card <= 21 and (card > 1 or total > 10)
             )
             if total <= 10:  # an ace becomes usable: solved below, for larger sums first
                 taken += _CARDS[0][1] * _usable(total + 11, up, values, hit, stick)

@@ -86,7 +86,11 @@ def _cliff_task(env: Any) -> str:
         "start S. A step off the grid leaves you where you are."
     )
     slips = len(env.P[0][0])
-    return told if slips == 1 else f"{told} The ground is slippery: a step goes where you want it to go, to the left or to the right of that, each as likely."
+    return (
+        told
+        if slips == 1
+        else f"{told} The ground is slippery: a step goes where you want it to go, to the left or to the right of that, each as likely."
+    )
 
 
 def _cliff(observation: Any, env: Any) -> str:

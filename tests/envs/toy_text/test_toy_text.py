@@ -364,7 +364,9 @@ def test_evaluation_tells_the_settings_and_has_the_expert_and_a_random_player() 
     keywords = {"map": "4x4", "is_slippery": False}
     results = {}
     for name, policy in (("expert", ScriptedPolicy.expert()), ("random", ScriptedPolicy(FrozenLakeTextEnv.baselines["random_actions"](0)))):
-        evaluation, _ = evaluate("AgentR1/FrozenLake-v0", policy, env_kwargs=keywords, split="test", tasks=12, arms={name: None}, model=name)
+        evaluation, _ = evaluate(
+            "AgentR1/FrozenLake-v0", policy, env_kwargs=keywords, split="test", tasks=12, arms={name: None}, model=name
+        )
         results[name] = evaluation
     assert "FrozenLake" in str(results["expert"].settings["told"]) and "is_slippery" in str(results["expert"].settings["told"])
     assert results["expert"].scores() == {"expert": 1.0} and results["random"].scores()["random"] < 0.8
