@@ -578,7 +578,8 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
         """
         if not isinstance(self.context, (Window, TokenBudget, Summarise)):
             return None
-        return self._prompt_room - len(self.history.head_ids) - action_tokens
+        summary = self.context.reserve if isinstance(self.context, Summarise) else 0
+        return self._prompt_room - len(self.history.head_ids) - summary - action_tokens
 
     def _show(self, ids: Sequence[int]) -> bool:
         """Make these ids the prompt, if they fit."""

@@ -81,6 +81,10 @@ class Summarise:
         _at_least(1, self.keep, "keep is at least 1 turn")
         _at_least(1, self.max_tokens, "max_tokens is at least 1 token")
 
+    def __deepcopy__(self, memo: Any) -> Summarise:
+        """Return itself: it has no state, and Gymnasium copies the keywords of an environment, which must not copy a model."""
+        return self
+
     def bound(self, env: Any) -> Summarise:
         """See `ContextPolicy`.
 
@@ -132,6 +136,11 @@ class Summarise:
     # ------------------------------------------------------------------------------------------------ its parts
 
     @property
+    def reserve(self) -> int:
+        """Tokens that a summary takes at most, with what stands around it."""
+        return self.max_tokens + _OVERHEAD
+
+    @property
     def _bound_to(self) -> _Place:
         if self.place is None:
             raise ValueError("this Summarise belongs to no environment: pass it as context=..., or take bound(env)")
@@ -145,7 +154,7 @@ class Summarise:
         if size <= over or history.ended or len(exchanges) - told < 2:
             return None
         count = max(told + 1, len(exchanges) - self.keep)
-        kept = len(history.head_ids) + self.max_tokens + _OVERHEAD + sum(map(len, exchanges[count:]))
+        kept = len(history.head_ids) + self.reserve + sum(map(len, exchanges[count:]))
         while count < len(exchanges) - 1 and kept > over:
             kept -= len(exchanges[count])
             count += 1

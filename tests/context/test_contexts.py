@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import pickle
 import threading
 from typing import Any
@@ -271,6 +272,19 @@ def test_environments_share_a_policy_object() -> None:
             env.reset(seed=0)
             env.step([60])
         assert policy in policies and (one.context is not two.context or policy is policies[0])
+
+
+def test_gymnasiums_copies_of_keywords_copy_no_writer() -> None:
+    class Heavy:
+        def __call__(self, turns: list[Exchange]) -> str:
+            return "text"
+
+        def __deepcopy__(self, memo: Any) -> Any:
+            raise AssertionError("a model would have been copied")
+
+    policy = summarise(Heavy(), over=1)
+    assert copy.deepcopy({"context": policy})["context"] is policy
+    assert gym.make("agent_gym:AgentR1/Tool-v0", context=policy).spec is not None
 
 
 @pytest.mark.parametrize("context", ["token_budget", "token_budget:", "token_budget:0", "token_budget:5:0", "token_budget:5:4:3", "token_budget:-1", "token_budget:5x", "token_budget:²", "window:1:2", "rebuild:1", TokenBudget])  # fmt: skip
