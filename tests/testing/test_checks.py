@@ -130,7 +130,7 @@ def test_a_task_of_costs_alone_is_not_won_by_leaving_it_unfinished():
     class PaysOnTheWay(Costs):
         def _respond(self, action):
             outcome = super()._respond(action)
-            return Outcome(outcome.observation, 1.0 if self.turn < 2 else -5.0, outcome.terminated, outcome.info)
+            return Outcome(outcome.observation, 1.0 if self.turn < 9 else -50.0, outcome.terminated, outcome.info)
 
     assert check_agent_env(Costs, kwargs={"max_turns": 20}, checks=["expert_succeeds"])["expert_succeeds"].outcome == "passed"
     assert "earn" in check_agent_env(PaysOnTheWay, kwargs={"max_turns": 20}, checks=["expert_succeeds"])["expert_succeeds"].message
