@@ -54,8 +54,10 @@ def expert_succeeds(subject: Subject) -> None:
     Protects the reward: a task whose gold answer scores 0 teaches the opposite (verifiers asks the same of its tasksets before they run).
     """
     with subject.made() as env:
-        if attribute(env, "chance", False):
-            return _expert_wins_at_times(subject)
+        by_chance = bool(attribute(env, "chance", False))
+    if by_chance:
+        _expert_wins_at_times(subject)
+        return
     solutions = _solutions(subject)
     for solution in solutions:
         last = solution.frames[-1]
