@@ -100,7 +100,10 @@ class FrozenLakeTextEnv(_TabularEnv):
         super().__init__(max_turns=max_turns, invalid_penalty=invalid_penalty, settings=settings, **kwargs)
         self.size, self.frozen, self.is_slippery = int(size), float(frozen), bool(is_slippery)
         self.chance = self.is_slippery
-        self._keywords = {"is_slippery": self.is_slippery, **({} if success_rate is None else {"success_rate": float(success_rate)})}
+        self._keywords: dict[str, Any] = {
+            "is_slippery": self.is_slippery,
+            **({} if success_rate is None else {"success_rate": float(success_rate)}),
+        }
         if success_rate is not None and self._map is None:
             FrozenLakeEnv(**self._keywords)  # older releases of Gymnasium do not know it
 
@@ -216,10 +219,7 @@ class CliffWalkingTextEnv(_TabularEnv):
         self.chance = bool(is_slippery)
         self._game = CliffWalkingEnv(is_slippery=bool(is_slippery))
         self._fixed = int(np.flatnonzero(self._game.initial_state_distrib)[0])
-        last = self._game.observation_space.n - 1
-        self._safe = [
-            state for state in range(int(last)) if state <= self._fixed
-        ]  # all but the cliff, which is the rest of the last row, and the goal
+        self._safe = list(range(self._fixed + 1))  # all but the cliff, which is the rest of the last row, and the goal at its end
         self._starts = [self._fixed] if start == "fixed" else sorted(map(int, shares(map(str, self._safe))[self.split]))
 
     def _draw(self, rng: np.random.Generator) -> dict[str, Any]:
