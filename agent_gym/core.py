@@ -533,7 +533,8 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
         if observation.token_ids is not None:
             turn_ids = world_ids(observation.token_ids, self.chat.vocab_size)
         else:
-            turn_ids, messages = self.chat.show_turn(messages, closed=self.chat.ends_turn(action.token_ids))
+            closed = self.chat.ends_turn(action.token_ids)
+            turn_ids, messages = self.chat.show_turn(messages, closed=closed, last=action.token_ids[-1] if closed else None)
         self.history.exchanges.append(Exchange(action.token_ids, action.text, tuple(turn_ids), messages))
         prompt = self.context.next_prompt(self.history)
         if prompt is None:

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from agent_gym.chat import Message, load_tokenizer
 from agent_gym.context import ContextPolicy
 from agent_gym.core import Action, AgentEnv, Observation, Outcome
-from agent_gym.envs.tool_prompt import ToolPrompt, generation_prefix
+from agent_gym.envs.tool_prompt import PromptEnd, ToolPrompt, turn_end_ids
 from agent_gym.tools.base import BaseTool, ToolContext, ToolResult
 from agent_gym.tools.calls import REASONING_TAGS, opens_reasoning, split_reasoning
 from agent_gym.tools.execution import Awaiting, ToolSet
@@ -199,6 +199,7 @@ class CommandEnv(AgentEnv):
         if action_format == "tool":
             self.tool_format = get_format(tool_format, opened)
             own = self.tool_format.markers
+            kwargs["end_of_turn_ids"] = (*kwargs.get("end_of_turn_ids", ()), *turn_end_ids(opened, self.tool_format))
             prompt = ToolPrompt(opened, self.tool_format, self._schemas, markers=markers, template_kwargs=kwargs.get("template_kwargs"))
             tools = prompt.tools
             text = prompt.system_text(f"{text} Call a tool in each reply, once.")
@@ -209,7 +210,7 @@ class CommandEnv(AgentEnv):
             text = f"{text} The last line of your reply is the command, and nothing else stands on it."
         super().__init__(tokenizer=opened, markers=(*own, *markers), tools=tools, context=context, max_turns=max_turns, **kwargs)
         self._system: Message = {"role": "system", "content": text.strip(), "trusted": True}
-        self._prefix = generation_prefix(self.chat)
+        self._prompt_end = PromptEnd(self.chat)
         self._opening = Opening("", "")
         self._observed = ""
         self._past: list[str] = []
@@ -436,6 +437,22 @@ class CommandEnv(AgentEnv):
 
     # ------------------------------------------------------------------------------------------------ the expert
 
+    @property
+    def _prefix(self) -> str:
+        """What the present prompt ends with, which may have opened reasoning."""
+        return self._prompt_end.of(self._prompt[: self._length])
+
+    def encode_action(self, text: str) -> list[int]:
+        """Return the ids of a reply written by hand, in the form of the format's family; see `AgentEnv.encode_action`.
+
+        Args:
+            text: the reply.
+
+        Returns:
+            Token ids for `step`.
+        """
+        return super().encode_action(text) if self.tool_format is None else self.chat.encode_action(*self.tool_format.as_reply(text))
+
     def write_command(self, command: str) -> str:
         """Return the reply that gives a command in this environment's action format. It closes reasoning that the chat template opened.
 
@@ -448,13 +465,13 @@ class CommandEnv(AgentEnv):
         Raises:
             ValueError: where no tool can mean the command.
         """
-        reasoned = f"{REASONING_TAGS[1]}\n\n" if opens_reasoning(self._prefix) else ""  # the template began to reason
         if self.tool_format is None:
+            reasoned = f"{REASONING_TAGS[1]}\n\n" if opens_reasoning(self._prefix) else ""  # the template began to reason
             return reasoned + (f"<action>{command}</action>" if self.action_format == "tag" else command)
         for tool in self.command_tools:
             arguments = tool.arguments_of(command)
             if arguments is not None:
-                return reasoned + self.tool_format.render_call(tool.name, arguments)
+                return self.tool_format.close_reasoning(self._prefix) + self.tool_format.render_call(tool.name, arguments)
         raise ValueError(f"no tool of {type(self).__name__} can mean the command {command!r}")
 
     def expert(self) -> Callable[[], str] | None:

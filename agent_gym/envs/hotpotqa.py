@@ -474,7 +474,8 @@ class HotpotQAEnv(ToolEnv):
         """The first gold in its tag. Brackets and bars, which could read as tags, are left out: the official normalisation deletes them anyway."""
         gold = self._present.golds[0]
         written = _plain(gold)
-        return f"<answer>{written if exact_match(written, gold) else normalize_answer(gold)}</answer>"
+        answer = f"<answer>{written if exact_match(written, gold) else normalize_answer(gold)}</answer>"
+        return self.tool_format.close_reasoning(self._prefix) + answer
 
 
 def _print_lines(hits: Sequence[Hit]) -> str:

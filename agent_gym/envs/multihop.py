@@ -112,4 +112,6 @@ class MuSiQueEnv(HotpotQAEnv):
         return super()._info(feedback, {"answerable": verdict, **given}, *args, **kwargs)
 
     def _answer_text(self) -> str:
-        return super()._answer_text() if self._present.answerable else f"<answer>{UNANSWERABLE}</answer>"
+        if self._present.answerable:
+            return super()._answer_text()
+        return f"{self.tool_format.close_reasoning(self._prefix)}<answer>{UNANSWERABLE}</answer>"

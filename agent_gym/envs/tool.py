@@ -32,7 +32,7 @@ from agent_gym.chat import Message, load_tokenizer
 from agent_gym.context import Append
 from agent_gym.core import Action, AgentEnv, Observation, Outcome
 from agent_gym.envs.answers import accepted_of, answers_match
-from agent_gym.envs.tool_prompt import ToolPrompt, generation_prefix
+from agent_gym.envs.tool_prompt import PromptEnd, ToolPrompt, turn_end_ids
 from agent_gym.envs.whole_numbers import task_index, whole_number
 from agent_gym.tools.base import BaseTool, ToolContext
 from agent_gym.tools.execution import CallResult, ToolSet, arun_calls, run_calls
@@ -91,7 +91,8 @@ class ToolEnv(AgentEnv):
             each split its own.
         reward: called with the answer (None where the reply had none) and the task; returns a number, a bool or a `Score`. Without it an
             answer that equals an accepted one gives 1, as numbers where both are numbers, else as text without regard to case and blanks.
-        tool_format: how calls are written: "hermes", "qwen3_coder", "llama3_json", "search_tags", "auto", or a response template.
+        tool_format: how calls are written: a name of `agent_gym.tools.FORMATS` ("hermes", "gpt_oss", "kimi" and so on), "auto", or a
+            response template.
         max_parallel_calls: calls of one turn beyond it are not run, and together answered by one error.
         system_prompt: text of the first message; None for the environment's own.
         tokenizer: see `AgentEnv`.
@@ -140,9 +141,10 @@ class ToolEnv(AgentEnv):
         self.max_parallel_calls = int(max_parallel_calls)
         self._schemas = self.tool_set.schemas
         prompt = ToolPrompt(opened, self.tool_format, self._schemas, markers=markers, template_kwargs=kwargs.get("template_kwargs"))
+        kwargs["end_of_turn_ids"] = (*kwargs.get("end_of_turn_ids", ()), *turn_end_ids(opened, self.tool_format))
         super().__init__(tokenizer=opened, markers=(*self.tool_format.markers, *markers), tools=prompt.tools, **kwargs)
         self._system_text = prompt.system_text(self.system_prompt if system_prompt is None else system_prompt)
-        self._prefix = generation_prefix(self.chat)
+        self._prompt_end = PromptEnd(self.chat)
         self._reward = reward
         self._rows = _rows_of_split(tasks, self.split)
         self._require_answers(self._rows, "tasks")
@@ -250,6 +252,22 @@ class ToolEnv(AgentEnv):
             return value if isinstance(value, Score) else Score(float(value), is_success=float(value) >= 1.0)
         right = answer is not None and any(answers_match(answer, one) for one in accepted_of(self.task))
         return Score(float(right), is_success=right)
+
+    @property
+    def _prefix(self) -> str:
+        """What the present prompt ends with, which may have opened reasoning."""
+        return self._prompt_end.of(self._prompt[: self._length])
+
+    def encode_action(self, text: str) -> list[int]:
+        """Return the ids of a reply written by hand, in the form of the format's family; see `AgentEnv.encode_action`.
+
+        Args:
+            text: the reply.
+
+        Returns:
+            Token ids for `step`.
+        """
+        return self.chat.encode_action(*self.tool_format.as_reply(text))
 
     # ------------------------------------------------------------------------------------------------ the episode
 
@@ -375,13 +393,14 @@ class ToolEnv(AgentEnv):
             the reply would be too long.
         """
         try:
-            text = "\n".join(self.tool_format.render_call(name, dict(arguments)) for name, arguments in calls)
+            written = self.tool_format.render_calls((name, dict(arguments)) for name, arguments in calls)
         except ValueError:
             return None
+        text = self.tool_format.close_reasoning(self._prefix) + written
         read = self.tool_format.parse(text, prefix=self._prefix, tools=self._schemas)
         whole = [(one.name, one.arguments) for one in read.calls if one.error is None] == [(name, dict(given)) for name, given in calls]
         known = all(name in self.tool_set for name, _ in calls)
-        return text if whole and known and len(self.chat.encode_action(text)) <= self.max_action_tokens else None
+        return text if whole and known and len(self.encode_action(text)) <= self.max_action_tokens else None
 
     def _result_limit(self, action_tokens: int, messages: int) -> int:
         """Where each of a turn's results is cut: at `max_tool_result_tokens`, or before it where the turns to come would find no room."""
