@@ -131,7 +131,7 @@ class HotpotQAEnv(ToolEnv):
         reward: "em", "f1", or a callable (prediction, task) -> number. `is_success` is exact match in any case.
         format_weight: paid on top for an answer tag at the end of an episode in which every reply could be read and every call was valid.
         search_cost: taken off for every search that was run.
-        context: "append", "window:K", "rebuild" or a policy.
+        context: "append", "window:K", "token_budget:N", "rebuild" or a policy; see `agent_gym.context`.
         rebuild_tokens: the budget of a rebuilt prompt, never exceeded; None for `max_observation_tokens`. A task that does not fit into it
             with the text of the tools is refused by `reset`.
         **kwargs: see `ToolEnv` and `AgentEnv`.

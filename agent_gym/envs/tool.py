@@ -79,7 +79,7 @@ class ToolEnv(AgentEnv):
     A seed draws another row in each split, also where all splits have the same rows; `options={"index": i}` is the i-th row in any split.
 
     Where the context only grows (`context="append"`), results are cut shorter than `max_tool_result_tokens` when the turns to come would
-    find no room otherwise. Under the defaults an episode whose first prompt has up to 4,000 tokens never ends by
+    find no room otherwise, and under a token budget when the turn itself would find none beside the task. Under the defaults an episode whose first prompt has up to 4,000 tokens never ends by
     `StopReason.CONTEXT_LIMIT`, however many calls it holds.
 
     Tool schemas are text of the world: control tokens and markers that stand in them are shown as text.
@@ -403,9 +403,11 @@ class ToolEnv(AgentEnv):
         return text if whole and known and len(self.encode_action(text)) <= self.max_action_tokens else None
 
     def _result_limit(self, action_tokens: int, messages: int) -> int:
-        """Where each of a turn's results is cut: at `max_tool_result_tokens`, or before it where the turns to come would find no room."""
+        """Where each of a turn's results is cut: at `max_tool_result_tokens`, or before it where they, or the turns to come, would find no room."""
         if not isinstance(self.context, Append):
-            return self.max_tool_result_tokens
+            room = self._answer_room(action_tokens)
+            fair = self.max_tool_result_tokens if room is None else room // max(1, messages) - _MESSAGE_OVERHEAD
+            return max(_LEAST, min(self.max_tool_result_tokens, fair))
         floor = max(_FLOOR, (self.max_parallel_calls + 1) * (_LEAST + _MESSAGE_OVERHEAD))
         later = max(0, self.max_turns - self.turn - 1)
         reserved = later * (self.max_action_tokens + 2 * _MESSAGE_OVERHEAD + floor)
