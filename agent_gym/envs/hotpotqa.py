@@ -260,11 +260,12 @@ class HotpotQAEnv(ToolEnv):
             pages = (Document(f"{number:04d}", page.title, page.text) for number, page in enumerate(task.paragraphs))
             self._searcher = self._build(list(pages))
         else:
-            raise ValueError(f"task {task.id!r} has no paragraphs to search in; make the environment with corpus=")
+            raise ValueError(f"task {task.id!r} has no paragraphs to search in (extra_info.context of a sample); make the environment with corpus=")
         self._forget()
         self.qa = task
         self.task_id = task.id
-        return {"id": task.id, "question": task.question, "answer": list(task.answers), "type": task.type, "level": task.level}
+        row = {"id": task.id, "question": task.question, "answer": list(task.answers), "type": task.type, "level": task.level}
+        return {**row, **{name: task.extra[name] for name in ("reward_model", "extra_info", "data_source") if name in task.extra}}
 
     def _engine(self) -> Searcher:
         if self._searcher is None:

@@ -31,7 +31,7 @@ from urllib.parse import urlsplit
 from agent_gym.core import EnvFault
 from agent_gym.search.types import Document, Hit, split_contents
 
-__all__ = ["HttpSearcher"]
+__all__ = ["HttpSearcher", "exchange"]
 
 _RETRIED = frozenset({429, 502, 503, 504})
 _FIRST_DELAY = 0.2
@@ -269,6 +269,50 @@ class _Connection(http.client.HTTPConnection):
         if isinstance(failure, ConnectionError):
             raise failure
         raise ConnectionError(str(failure)) from failure
+
+
+def exchange(
+    url: str,
+    body: bytes | None = None,
+    headers: Mapping[str, str] = MappingProxyType({}),
+    *,
+    timeout: float = 10.0,
+    max_response_bytes: int = 64 << 20,
+) -> tuple[int, bytes]:
+    """Asks a server once, on a connection of its own, with one deadline over all of it. Proxies are ignored, redirects are not followed.
+
+    Args:
+        url: `http://` or `https://`.
+        body: posted; None gets.
+        headers: sent with it.
+        timeout: Seconds in all.
+        max_response_bytes: A longer answer is an error.
+
+    Returns:
+        The HTTP status and the answer's content.
+
+    Raises:
+        ValueError: for an address of another form, or a content that is too long.
+        OSError: If the server is out of reach, breaks off or is too slow (TimeoutError).
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"url must look like http://127.0.0.1:8000/path, got {url!r}")
+    connection = _Connection(parts.scheme, parts.hostname, parts.port or (443 if parts.scheme == "https" else 80))
+    connection.deadline = time.monotonic() + timeout
+    response: http.client.HTTPResponse | None = None
+    try:
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        connection.request("GET" if body is None else "POST", target, body, dict(headers))
+        response = connection.getresponse()
+        content = _read_body(response, max_response_bytes, connection)
+    except http.client.HTTPException as error:
+        raise ConnectionError(f"{type(error).__name__}: {error}") from error
+    finally:
+        _drop(connection, response)
+    if content is None:
+        raise ValueError(f"the answer is longer than {max_response_bytes} bytes")
+    return response.status, content
 
 
 def _drop(connection: _Connection, response: http.client.HTTPResponse | None) -> None:
