@@ -42,6 +42,11 @@ ENVIRONMENTS: tuple[Entry, ...] = (
         "tool calling: sums and unit conversions with a calculator and a converter, or your own tasks and tools",
     ),
     Entry(
+        f"{NAMESPACE}/GSM8K-v0",
+        "agent_gym.envs.gsm8k:GSM8KEnv",
+        "word problems worked out with a calculator; generated problems, or the files of GSM8K",
+    ),
+    Entry(
         f"{NAMESPACE}/ALFWorld-v0",
         "agent_gym.envs.alfworld:ALFWorldEnv",
         "household tasks in text, played by commands; generated games, or the files of ALFWorld",

@@ -26,7 +26,7 @@ from typing import Any
 from agent_gym.data.qa_metrics import normalize_answer
 from agent_gym.data.samples import accepted_answers, drop_none, is_sample, parse_sample, read_rows
 
-__all__ = ["Paragraph", "QATask", "UnusableRow", "load_qa", "parse_qa", "split_file"]
+__all__ = ["Paragraph", "QATask", "UnusableRow", "find_split_file", "load_qa", "parse_qa", "split_file"]
 
 
 class UnusableRow(ValueError):
@@ -400,9 +400,27 @@ def split_file(folder: str | Path, split: str) -> Path:
     """
     if split not in _FILE_NAMES:
         raise ValueError(f"split must be one of {', '.join(_FILE_NAMES)}, not {split!r}")
+    return find_split_file(folder, split, _FILE_NAMES)
+
+
+def find_split_file(folder: str | Path, split: str, stems: Mapping[str, Sequence[str]], *, hint: str = "") -> Path:
+    """Find the file of a split in a folder, by the names that a data set gives its files.
+
+    Args:
+        folder: with the files.
+        split: a key of `stems`.
+        stems: split -> names without endings, the one that is looked for first at the head; .json, .jsonl and .parquet are tried.
+        hint: ends the text of the error.
+
+    Returns:
+        The path.
+
+    Raises:
+        FileNotFoundError: if the folder is missing or holds no such file; the text says which names were tried.
+    """
     base = Path(folder)
-    names = [f"{stem}{ending}" for stem in _FILE_NAMES[split] for ending in (".json", ".jsonl", ".parquet")]
+    names = [f"{stem}{ending}" for stem in stems[split] for ending in (".json", ".jsonl", ".parquet")]
     for name in names:
         if (base / name).is_file():
             return base / name
-    raise FileNotFoundError(f"no file of the split {split!r} in {str(base)!r}; one of these is wanted: {', '.join(names)}")
+    raise FileNotFoundError(f"no file of the split {split!r} in {str(base)!r}; one of these is wanted: {', '.join(names)}{hint}")

@@ -434,20 +434,10 @@ class HotpotQAEnv(ToolEnv):
         turns = self.max_turns - self.turn - 1
         if wanted and turns > 0:
             for count in range(min(self.max_parallel_calls, -(-len(wanted) // turns)), 0, -1):
-                text = self._search_text([_plain(title) for title in wanted[:count]])
+                text = self._calls_text([("search", {"query": _plain(title)}) for title in wanted[:count]])
                 if text is not None:
                     return text
         return self._answer_text()
-
-    def _search_text(self, queries: Sequence[str]) -> str | None:
-        """The calls of one reply; None where the format cannot hold so many, or they are too long."""
-        try:
-            text = "\n".join(self.tool_format.render_call("search", {"query": query}) for query in queries)
-        except ValueError:
-            return None
-        read = self.tool_format.parse(text, prefix=self._prefix, tools=self._schemas)
-        whole = [call.arguments.get("query") for call in read.calls if call.error is None] == list(queries)
-        return text if whole and len(self.chat.encode_action(text)) <= self.max_action_tokens else None
 
     def _answer_text(self) -> str:
         """The first gold in its tag. Brackets and bars, which could read as tags, are left out: the official normalisation deletes them anyway."""

@@ -399,6 +399,25 @@ class ToolEnv(AgentEnv):
         totals = {"total_tool_calls": self._total_calls, "total_tool_errors": self._total_errors}
         return super()._info(feedback, {**totals, **given}, *args, **kwargs)
 
+    def _calls_text(self, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> str | None:
+        """Write calls as one reply, for experts.
+
+        Args:
+            calls: name and arguments of each.
+
+        Returns:
+            The text; None where the format cannot write them so that they are read back as they are, where there is no such tool, or where
+            the reply would be too long.
+        """
+        try:
+            text = "\n".join(self.tool_format.render_call(name, dict(arguments)) for name, arguments in calls)
+        except ValueError:
+            return None
+        read = self.tool_format.parse(text, prefix=self._prefix, tools=self._schemas)
+        whole = [(one.name, one.arguments) for one in read.calls if one.error is None] == [(name, dict(given)) for name, given in calls]
+        known = all(name in self.tool_set for name, _ in calls)
+        return text if whole and known and len(self.chat.encode_action(text)) <= self.max_action_tokens else None
+
     def _result_limit(self, action_tokens: int, messages: int) -> int:
         """Where each of a turn's results is cut: at `max_tool_result_tokens`, or before it where the turns to come would find no room."""
         if not isinstance(self.context, Append):
