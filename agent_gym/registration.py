@@ -61,6 +61,11 @@ ENVIRONMENTS: tuple[Entry, ...] = (
         "agent_gym.envs.webshop.env:WebShopEnv",
         "buying what somebody asks for in a web shop, in text or in a real browser; generated products, or the files of WebShop",
     ),
+    Entry(
+        f"{NAMESPACE}/PaperSearch-v0",
+        "agent_gym.envs.papers:PaperSearchEnv",
+        "finding the papers that answer a question by searching and following citations; a generated literature, or your papers and questions",
+    ),
 )
 
 

@@ -58,7 +58,7 @@ def check(args: argparse.Namespace) -> int:
         Failed: if some rows cannot be played; they have been printed.
     """
     keywords = parse_env_args(args.env_arg)
-    routes, faults, total = _route(args)
+    routes, faults, total = _route(args, keywords)
     for env_id in dict.fromkeys(route.env_id for route in routes):
         check_env_kwargs(env_id, keywords)
     kinds = _kinds(routes)
@@ -73,7 +73,7 @@ def check(args: argparse.Namespace) -> int:
     return 0
 
 
-def _route(args: argparse.Namespace) -> tuple[list[Route], list[tuple[str, str]], int]:
+def _route(args: argparse.Namespace, keywords: dict[str, Any]) -> tuple[list[Route], list[tuple[str, str]], int]:
     """The routes of the rows, the faults of those without one, and how many rows there are."""
     from agent_gym.data.samples import is_sample, parse_sample, read_rows
     from agent_gym.envs.row_rewards import RowRewards
@@ -95,7 +95,7 @@ def _route(args: argparse.Namespace) -> tuple[list[Route], list[tuple[str, str]]
                     )
                 sample = parse_sample(row, where=where)
                 routes.append(
-                    route_sample(sample, env_id=env_id, seed=total - 1, judge=judge, allow_functions=args.allow_functions, rewards=rewards)
+                    route_sample(sample, env_id=env_id, seed=total - 1, judge=judge, allow_functions=args.allow_functions, rewards=rewards, env_kwargs=keywords)
                 )
             except ValueError as error:
                 faults.append((where, str(error).removeprefix(f"{where}: ")))

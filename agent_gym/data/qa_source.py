@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ __all__ = ["LEVELS", "EmbeddedSource", "QASource", "RowSource", "open_source"]
 LEVELS = ("full", "bridge")
 """The generated worlds: `wiki_world` and `bridge_world`."""
 _SPLITS = ("train", "validation", "test")
+Task = TypeVar("Task")
 
 
 class QASource(Protocol):
@@ -111,7 +112,7 @@ class EmbeddedSource:
 
 
 @dataclass(frozen=True, slots=True)
-class RowSource:
+class RowSource(Generic[Task]):
     """The rows of a file, which are those of one split.
 
     Attributes:
@@ -122,14 +123,14 @@ class RowSource:
 
     name: str
     split: str
-    tasks: tuple[QATask, ...]
+    tasks: tuple[Task, ...]
 
     @property
     def num_tasks(self) -> int | None:
         """See `QASource`."""
         return len(self.tasks)
 
-    def by_index(self, index: int) -> QATask:
+    def by_index(self, index: int) -> Task:
         """See `QASource`.
 
         Args:
@@ -145,7 +146,7 @@ class RowSource:
             raise ValueError(f"options['index'] is {index}, and {self.name} has {len(self.tasks)} tasks, counted from 0")
         return self.tasks[index]
 
-    def draw(self, number: int) -> QATask:
+    def draw(self, number: int) -> Task:
         """See `QASource`.
 
         Args:

@@ -9,20 +9,14 @@ world (`EnvFault`), never a reward.
 from __future__ import annotations
 
 import json
-import math
 import os
-import random
 import re
-import threading
-import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 from agent_gym._names import nearest
 from agent_gym.core import EnvFault
-from agent_gym.search.http import exchange
+from agent_gym.search.transport import JsonClient, Remembered, parse_json
 
 __all__ = ["API_KEY", "ChatJudge", "JudgeFunction", "as_judge", "judge_names", "register_judge"]
 
@@ -32,7 +26,6 @@ JudgeFunction = Callable[[str, str, Sequence[str], str], float]
 API_KEY = "AGENT_GYM_JUDGE_API_KEY"
 """The environment variable whose content is sent as bearer token."""
 
-_RETRIED = frozenset({408, 429, 500, 502, 503, 504})
 _SCORE = re.compile(r"SCORE:[\s*]*([0-9]*\.?[0-9]+)", re.IGNORECASE)
 _INSTRUCTIONS = (
     "You grade an answer to a question. You are given one JSON object with `question`, `reference` (answers known to be right; may be empty), `criteria` "
@@ -49,8 +42,8 @@ class ChatJudge:
     Args:
         url: such as "http://127.0.0.1:8000/v1"; "/chat/completions" is added unless it stands there.
         model: the judge's name at the server; "" asks the server and takes its first.
-        timeout: seconds for each try.
-        max_retries: after an answer that holds no score, failed connections, and the statuses 408, 429 and 5xx.
+        timeout: seconds for one verdict, over all that is asked for it.
+        max_retries: after a reply that holds no score; and 2 at most after failed connections and the statuses 429, 502, 503 and 504.
         instructions: the system message; None for our own. Its judge must end with `SCORE: x`, x in [0, 1].
         request: further members of the request, such as {"max_tokens": 512}.
         cache_size: so many verdicts are remembered.
@@ -70,23 +63,25 @@ class ChatJudge:
         request: Mapping[str, Any] | None = None,
         cache_size: int = 4096,
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"a judge's url must look like http://127.0.0.1:8000/v1, not {url!r}")
-        if not (math.isfinite(timeout) and timeout > 0) or max_retries < 0 or cache_size < 0:
-            raise ValueError(
-                f"a judge needs a timeout above 0, max_retries and cache_size of at least 0, not {timeout!r}, {max_retries!r} and {cache_size!r}"
-            )
-        base = url.rstrip("/").removesuffix("/chat/completions")
-        self.url = f"{base}/chat/completions"
-        self._base, self._model = base, model
-        self._timeout, self._max_retries = float(timeout), int(max_retries)
+        if max_retries < 0 or cache_size < 0:
+            raise ValueError(f"a judge needs max_retries and cache_size of at least 0, not {max_retries!r} and {cache_size!r}")
+        key = os.environ.get(API_KEY, "")
+        self._client = JsonClient(
+            url,
+            what="judge",
+            timeout=timeout,
+            max_retries=min(int(max_retries), 2),
+            max_response_bytes=16 << 20,
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            example="http://127.0.0.1:8000/v1",
+        )
+        path = self._client.path.rstrip("/")
+        self._target = f"{path.removesuffix('/chat/completions')}/chat/completions{self._client.query}"
+        self.url = f"{self._client.base}{self._target}"
+        self._model, self._max_retries = model, int(max_retries)
         self._instructions = _INSTRUCTIONS if instructions is None else instructions
         self._request = dict(request or {})
-        self._cache: OrderedDict[tuple[str, str, tuple[str, ...], str], float] = OrderedDict()
-        self._cache_size = int(cache_size)
-        self._lock = threading.Lock()
-        self._random = random.Random()  # only scatters the delays; never the global generator
+        self._verdicts: Remembered[tuple[str, str, tuple[str, ...], str], float] = Remembered(int(cache_size))
 
     def __call__(self, question: str, answer: str, accepted: Sequence[str] = (), criteria: str = "") -> float:
         """Judge an answer.
@@ -106,81 +101,54 @@ class ChatJudge:
         if not answer.strip():
             return 0.0
         key = (question, answer, tuple(accepted), criteria)
-        with self._lock:
-            if key in self._cache:
-                self._cache.move_to_end(key)
-                return self._cache[key]
-        value = self._ask(*key)
-        with self._lock:
-            self._cache[key] = value
-            while len(self._cache) > self._cache_size:
-                self._cache.popitem(last=False)
+        value = self._verdicts.get(key)
+        if value is None:
+            value = self._ask(*key)
+            self._verdicts.put(key, value)
         return value
 
     def _ask(self, question: str, answer: str, accepted: tuple[str, ...], criteria: str) -> float:
         shown = json.dumps({"question": question, "reference": list(accepted), "criteria": criteria, "answer": answer}, ensure_ascii=False)
         messages = [{"role": "system", "content": self._instructions}, {"role": "user", "content": shown}]
+        deadline = self._client.deadline()
+        payload = {"temperature": 0, **self._request, "model": self._name(deadline), "messages": messages}
+        body = json.dumps(payload).encode("ascii")
         reason = ""
-        for attempt in range(self._max_retries + 1):
-            if attempt:
-                time.sleep(0.2 * 2**attempt * self._random.uniform(0.5, 1.5))
-            try:
-                reply = self._post({"temperature": 0, **self._request, "model": self._name(), "messages": messages})
-                return _read_score(reply)
-            except _NotAgain as error:
-                reason = str(error)
-                break
-            except (OSError, ValueError, RecursionError) as error:
-                reason = f"{type(error).__name__}: {error}" if isinstance(error, OSError) else str(error)
-        raise EnvFault(f"the judge {self.url} gave no score: {reason}; see that it runs, and that it answers with a line `SCORE: x`")
+        for _ in range(self._max_retries + 1):
+            reply = self._client.ask("POST", self._target, body, _read_reply, deadline=deadline, contract="form of chat completions")
+            found = _SCORE.findall(reply.rpartition("</think>")[2])
+            if found and 0.0 <= float(found[-1]) <= 1.0:
+                return float(found[-1])
+            reason = f"its score is {found[-1]}, and scores are from 0 to 1" if found else f"there is no `SCORE: x` in its reply {reply[-200:]!r}"
+        raise EnvFault(f"the judge {self.url} gave no score: {reason}")
 
-    def _name(self) -> str:
+    def _name(self, deadline: float) -> str:
         if not self._model:
-            content = self._exchange(f"{self._base}/models", None)
-            listed = content.get("data") if isinstance(content, Mapping) else None
-            first = listed[0].get("id") if isinstance(listed, list) and listed and isinstance(listed[0], Mapping) else None
-            if not isinstance(first, str) or not first:
-                raise ValueError(f"{self._base}/models names no model; name the judge's")
-            self._model = first
+            target = f"{self._target.removesuffix('/chat/completions')}/models"
+            self._model = self._client.ask("GET", target, None, _read_models, deadline=deadline, contract="form of a list of models")
         return self._model
 
-    def _post(self, payload: Mapping[str, Any]) -> str:
-        content = self._exchange(self.url, json.dumps(payload).encode("ascii"))
-        try:
-            text = content["choices"][0]["message"]["content"]
-        except (KeyError, IndexError, TypeError) as error:
-            raise ValueError("its answer has no choices[0].message.content") from error
-        if not isinstance(text, str):
-            raise ValueError(f"its message is no text but {text!r:.100}")
-        return text
 
-    def _exchange(self, url: str, body: bytes | None) -> Any:
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        key = os.environ.get(API_KEY, "")
-        if key:
-            headers["Authorization"] = f"Bearer {key}"
-        status, content = exchange(url, body, headers, timeout=self._timeout, max_response_bytes=16 << 20)
-        if status != 200:
-            kind = ValueError if status in _RETRIED else _NotAgain
-            raise kind(f"HTTP status {status}: {content[:200].decode('utf-8', 'replace').strip()!r}")
-        try:
-            return json.loads(content)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"its answer is no JSON ({error})") from error
+def _read_reply(content: bytes) -> str:
+    """The text of a chat completion."""
+    try:
+        text = parse_json(content)["choices"][0]["message"]["content"]
+    except (KeyError, IndexError, TypeError) as error:
+        raise ValueError("it has no choices[0].message.content") from error
+    if not isinstance(text, str):
+        raise ValueError(f"its message is no text but {text!r:.100}")
+    return text
 
 
-class _NotAgain(ValueError):
-    """A refusal that a retry would not change."""
-
-
-def _read_score(reply: str) -> float:
-    found = _SCORE.findall(reply.rpartition("</think>")[2])
-    if not found:
-        raise ValueError(f"there is no `SCORE: x` in its reply {reply[-200:]!r}")
-    value = float(found[-1])
-    if not 0.0 <= value <= 1.0:
-        raise ValueError(f"its score is {found[-1]}, and scores are from 0 to 1")
-    return value
+def _read_models(content: bytes) -> str:
+    """The first model of a list."""
+    try:
+        name = parse_json(content)["data"][0]["id"]
+    except (KeyError, IndexError, TypeError) as error:
+        raise ValueError("it names no model; name the judge's") from error
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"its first model is named {name!r:.100}")
+    return name
 
 
 _JUDGES: dict[str, JudgeFunction] = {}

@@ -60,6 +60,11 @@ class SampleError(ValueError):
     """A row that cannot be played as it stands; the text names file, row and field."""
 
 
+def _pays_process(keywords: Mapping[str, Any]) -> bool:
+    """PaperSearch pays relevance that another than the gold list gives: rows without one can be trained on, as StepPO does."""
+    return keywords.get("reward") == "process" and keywords.get("relevance", "gold") != "gold"
+
+
 def _goal_index(sample: Sample) -> dict[str, Any]:
     return {"index": _from_extra(sample, "goal_index")}
 
@@ -87,6 +92,7 @@ class Known:
         rule: what its own reward is, in words.
         task: makes the options of a reset from a row; None: the row is the task.
         scores_gold: whether its own reward compares with `reward_model.ground_truth`.
+        gold_free: whether it does without under these keywords; None: never.
     """
 
     env_id: str
@@ -96,6 +102,7 @@ class Known:
     rule: str = "the environment's own reward"
     task: Callable[[Sample], dict[str, Any]] | None = None
     scores_gold: bool = True
+    gold_free: Callable[[Mapping[str, Any]], bool] | None = None
 
 
 TABLE: tuple[Known, ...] = (
@@ -125,6 +132,33 @@ TABLE: tuple[Known, ...] = (
             "searchR1_bamboogle",
         ),
         rule="official exact match with an accepted answer, 1 or 0",
+    ),
+    Known(
+        "AgentR1/TwoWikiMultihopQA-v0",
+        env_types=("2wikimultihopqa", "two_wiki"),
+        sources=("2wikimultihopqa", "xanhho/2WikiMultihopQA", "searchR1_2wikimultihopqa"),
+        rule="exact match with an accepted answer or alias, 1 or 0",
+    ),
+    Known(
+        "AgentR1/MuSiQue-v0",
+        env_types=("musique",),
+        sources=("musique", "dgslibisey/MuSiQue", "searchR1_musique"),
+        rule="exact match with an accepted answer or alias, 1 or 0",
+    ),
+    Known(
+        "AgentR1/GSM8K-v0",
+        env_types=("gsm8k",),
+        agents=MappingProxyType({"gsm8k_agent": _NOTHING}),
+        sources=("openai/gsm8k", "gsm8k"),
+        rule="1 where the answer is the right number, compared as decimals, else 0",
+    ),
+    Known(
+        "AgentR1/PaperSearch-v0",
+        env_types=("paper_search", "papers"),
+        agents=MappingProxyType({"paper_search_agent": _NOTHING}),
+        sources=("bytedance/pasa", "pasa", "paper_search"),
+        rule="the part of the gold papers that was found",
+        gold_free=_pays_process,
     ),
     Known(
         "AgentR1/WebShop-v0",
@@ -246,6 +280,7 @@ def route_sample(
     judge: Any = None,
     allow_functions: bool = False,
     rewards: RowRewards | None = None,
+    env_kwargs: Mapping[str, Any] = _NOTHING,
 ) -> Route:
     """Decide how a row is played.
 
@@ -256,6 +291,7 @@ def route_sample(
         judge: of rows with the style "model"; see `agent_gym.envs.judge.as_judge`.
         allow_functions: whether rows may name code to import.
         rewards: made from these two, for who routes many rows.
+        env_kwargs: that every environment gets; the row's own go before them.
 
     Returns:
         The route.
@@ -294,7 +330,8 @@ def route_sample(
     else:
         options = entry.task(sample) if entry.task is not None else {"task": _task(sample, tools_kwargs)}
     unscored = ""
-    if style == "rule" and takes_rows and entry.scores_gold and not any(answer.strip() for answer in sample.answers):
+    free = entry.gold_free is not None and entry.gold_free({**env_kwargs, **keywords})
+    if style == "rule" and takes_rows and entry.scores_gold and not free and not any(answer.strip() for answer in sample.answers):
         what = "null" if sample.ground_truth is None else "empty"
         unscored = f"field 'reward_model.ground_truth' is {what}: there is no gold answer, so nothing can be rewarded"
     try:
@@ -496,6 +533,7 @@ def route_samples(
     judge: Any = None,
     allow_functions: bool = False,
     scored: bool = True,
+    env_kwargs: Mapping[str, Any] = _NOTHING,
 ) -> RoutedRows:
     """Decide how the rows of a file or collection are played.
 
@@ -505,6 +543,7 @@ def route_samples(
         judge: of rows with the style "model": an address, a registered name, the keywords of `ChatJudge`, or a function.
         allow_functions: whether rows may name code to import.
         scored: leave out rows whose rewards cannot be given, as training and evaluation must; else they are played like the others.
+        env_kwargs: that every environment is going to get.
 
     Returns:
         The rows that are played and those that were left out. One warning says how many were, and why the first.
@@ -525,7 +564,13 @@ def route_samples(
                 f"{where}: the field {missing!r} is missing; a sample needs 'prompt' and 'reward_model', this row has {sorted(map(str, row))}"
             )
         route = route_sample(
-            parse_sample(row, where=where), env_id=env_id, seed=number, judge=judge, allow_functions=allow_functions, rewards=rewards
+            parse_sample(row, where=where),
+            env_id=env_id,
+            seed=number,
+            judge=judge,
+            allow_functions=allow_functions,
+            rewards=rewards,
+            env_kwargs=env_kwargs,
         )
         if scored and route.unscored:
             refused.append(Refused(where, route.unscored))
