@@ -95,7 +95,15 @@ def _route(args: argparse.Namespace, keywords: dict[str, Any]) -> tuple[list[Rou
                     )
                 sample = parse_sample(row, where=where)
                 routes.append(
-                    route_sample(sample, env_id=env_id, seed=total - 1, judge=judge, allow_functions=args.allow_functions, rewards=rewards, env_kwargs=keywords)
+                    route_sample(
+                        sample,
+                        env_id=env_id,
+                        seed=total - 1,
+                        judge=judge,
+                        allow_functions=args.allow_functions,
+                        rewards=rewards,
+                        env_kwargs=keywords,
+                    )
                 )
             except ValueError as error:
                 faults.append((where, str(error).removeprefix(f"{where}: ")))

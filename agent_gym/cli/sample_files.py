@@ -89,9 +89,7 @@ def load_file(
         sys.path.insert(0, "")  # modules of the current folder are found
     with warnings.catch_warnings(record=True) as caught, user_mistakes(TypeError):
         warnings.simplefilter("always", UserWarning)
-        found = route_samples(
-            path, env_id=env_id, judge=judge, allow_functions=allow_functions, scored=scored, env_kwargs=env_kwargs or {}
-        )
+        found = route_samples(path, env_id=env_id, judge=judge, allow_functions=allow_functions, scored=scored, env_kwargs=env_kwargs or {})
     for one in env_ids(found):
         check_env_kwargs(one, env_kwargs or {})
     if env_id is not None:

@@ -260,7 +260,9 @@ class HotpotQAEnv(ToolEnv):
             pages = (Document(f"{number:04d}", page.title, page.text) for number, page in enumerate(task.paragraphs))
             self._searcher = self._build(list(pages))
         else:
-            raise ValueError(f"task {task.id!r} has no paragraphs to search in (extra_info.context of a sample); make the environment with corpus=")
+            raise ValueError(
+                f"task {task.id!r} has no paragraphs to search in (extra_info.context of a sample); make the environment with corpus="
+            )
         self._forget()
         self.qa = task
         self.task_id = task.id

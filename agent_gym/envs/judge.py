@@ -119,7 +119,11 @@ class ChatJudge:
             found = _SCORE.findall(reply.rpartition("</think>")[2])
             if found and 0.0 <= float(found[-1]) <= 1.0:
                 return float(found[-1])
-            reason = f"its score is {found[-1]}, and scores are from 0 to 1" if found else f"there is no `SCORE: x` in its reply {reply[-200:]!r}"
+            reason = (
+                f"its score is {found[-1]}, and scores are from 0 to 1"
+                if found
+                else f"there is no `SCORE: x` in its reply {reply[-200:]!r}"
+            )
         raise EnvFault(f"the judge {self.url} gave no score: {reason}")
 
     def _name(self, deadline: float) -> str:

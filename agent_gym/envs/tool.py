@@ -271,7 +271,7 @@ class ToolEnv(AgentEnv):
         right = answer is not None and any(answers_match(answer, one) for one in accepted_of(self.task))
         return Score(float(right), is_success=right)
 
-    def _judged(self, answer: str | None, content: str) -> Score:
+    def _final_score(self, answer: str | None, content: str) -> Score:
         """The score of the end: the environment's own, or what the row says that its reward is."""
         if self._row_reward is None:
             return self._score(answer, content)
@@ -321,14 +321,14 @@ class ToolEnv(AgentEnv):
         """The outcome of a reply that answers, or has no call; None where there are calls to run."""
         answer = parsed.answer
         if answer is not None:
-            return self._end(StopReason.ANSWER, self._judged(answer, parsed.content), answer, len(parsed.calls))
+            return self._end(StopReason.ANSWER, self._final_score(answer, parsed.content), answer, len(parsed.calls))
         if parsed.calls:
             return None
         if parsed.has_marker:
             text = "Error (invalid_json): there is a part of a tool call, and no whole one. Nothing was run."
             info = {"action_valid": False, "n_malformed": 1}
             return Outcome(Observation(messages=({"role": "tool", "content": text},)), info=info)
-        return self._end(StopReason.NO_CALL, self._judged(None, parsed.content), "", 0)
+        return self._end(StopReason.NO_CALL, self._final_score(None, parsed.content), "", 0)
 
     def _with_results(self, action: Action, parsed: ParsedAction, results: Sequence[CallResult]) -> Outcome:
         """The outcome of a reply whose calls have been run."""
@@ -370,7 +370,7 @@ class ToolEnv(AgentEnv):
                     f"the tool {finished.name!r} returned info={{'is_success': {success!r:.100}}}; it must be a bool"
                 ) from error
             return Score(turn.reward, turn.parts, turn.is_success or success, turn.metrics), ""
-        last = self._judged(str(answer), content)
+        last = self._final_score(str(answer), content)
         parts = {**self._parts(turn, ())}
         for name, value in self._parts(last, ()).items():
             parts[name] = parts.get(name, 0.0) + value

@@ -93,6 +93,8 @@ class Known:
         task: makes the options of a reset from a row; None: the row is the task.
         scores_gold: whether its own reward compares with `reward_model.ground_truth`.
         gold_free: whether it does without under these keywords; None: never.
+        without_gold: keywords under which a row without a gold answer can be played, if not scored.
+        tool_rows: rows of its `sources` whose `env_type` is "tool" are played here, with the tools that they name: it knows their answers better.
     """
 
     env_id: str
@@ -103,6 +105,8 @@ class Known:
     task: Callable[[Sample], dict[str, Any]] | None = None
     scores_gold: bool = True
     gold_free: Callable[[Mapping[str, Any]], bool] | None = None
+    without_gold: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    tool_rows: bool = False
 
 
 TABLE: tuple[Known, ...] = (
@@ -151,6 +155,7 @@ TABLE: tuple[Known, ...] = (
         agents=MappingProxyType({"gsm8k_agent": _NOTHING}),
         sources=("openai/gsm8k", "gsm8k"),
         rule="1 where the answer is the right number, compared as decimals, else 0",
+        tool_rows=True,
     ),
     Known(
         "AgentR1/PaperSearch-v0",
@@ -159,6 +164,7 @@ TABLE: tuple[Known, ...] = (
         sources=("bytedance/pasa", "pasa", "paper_search"),
         rule="the part of the gold papers that was found",
         gold_free=_pays_process,
+        without_gold=MappingProxyType({"reward": "process", "relevance": "bm25"}),
     ),
     Known(
         "AgentR1/WebShop-v0",
@@ -334,6 +340,10 @@ def route_sample(
     if style == "rule" and takes_rows and entry.scores_gold and not free and not any(answer.strip() for answer in sample.answers):
         what = "null" if sample.ground_truth is None else "empty"
         unscored = f"field 'reward_model.ground_truth' is {what}: there is no gold answer, so nothing can be rewarded"
+        if entry.without_gold:
+            keywords = {**{name: value for name, value in entry.without_gold.items() if name not in env_kwargs}, **keywords}
+            instead = " ".join(f"--env-arg {name}={value}" for name, value in entry.without_gold.items())
+            unscored += f" ({instead} rewards without one)"
     try:
         given = row_seed(sample.other.get("seed"))
     except ValueError as error:
@@ -447,6 +457,10 @@ def _of_type(sample: Sample, kind: Any) -> str:
     place = f"{sample.where}: field 'env_kwargs.env_type'"
     if not isinstance(kind, str):
         raise SampleError(f"{place} must be a text, not {kind!r:.100}")
+    if kind == "tool" and sample.data_source:
+        for entry in _entries():
+            if entry.tool_rows and sample.data_source in entry.sources:
+                return entry.env_id
     types = {name: entry.env_id for entry in _entries() for name in entry.env_types}
     ids = {entry.id.partition("/")[2].partition("-v")[0].lower(): entry.id for entry in ENVIRONMENTS}
     found = types.get(kind) or ids.get(kind.lower().replace("_", "")) or (kind if kind in gymnasium.registry else None)

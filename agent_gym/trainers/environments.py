@@ -123,7 +123,9 @@ def routed(rows: Any, env: Any, env_kwargs: Mapping[str, Any] | None = None) -> 
     if not isinstance(env, str) or not has_samples(rows):
         return rows
     given = env_kwargs or {}
-    found = route_samples(rows, env_id=registered_id(env), judge=given.get("judge"), allow_functions=bool(given.get("allow_functions")), env_kwargs=given)
+    found = route_samples(
+        rows, env_id=registered_id(env), judge=given.get("judge"), allow_functions=bool(given.get("allow_functions")), env_kwargs=given
+    )
     shared = ("judge", "allow_functions")  # every environment gets them by env_kwargs already
     return [
         encode_row(
