@@ -93,6 +93,7 @@ class Known:
         task: makes the options of a reset from a row; None: the row is the task.
         scores_gold: whether its own reward compares with `reward_model.ground_truth`.
         gold_free: whether it does without under these keywords; None: never.
+        answers: whether its episodes end by an answer that a judge or a function can look at.
         without_gold: keywords under which a row without a gold answer can be played, if not scored.
         tool_rows: rows of its `sources` whose `env_type` is "tool" are played here, with the tools that they name: it knows their answers better.
     """
@@ -105,6 +106,7 @@ class Known:
     task: Callable[[Sample], dict[str, Any]] | None = None
     scores_gold: bool = True
     gold_free: Callable[[Mapping[str, Any]], bool] | None = None
+    answers: bool = True
     without_gold: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
     tool_rows: bool = False
 
@@ -164,6 +166,7 @@ TABLE: tuple[Known, ...] = (
         sources=("bytedance/pasa", "pasa", "paper_search"),
         rule="the part of the gold papers that was found",
         gold_free=_pays_process,
+        answers=False,
         without_gold=MappingProxyType({"reward": "process", "relevance": "bm25"}),
     ),
     Known(
@@ -315,7 +318,7 @@ def route_sample(
     scored_by_row = style != "rule"
     takes_rows = _takes_rows(chosen, entry)
     if scored_by_row:
-        if not takes_rows or "judge" not in (_keywords(chosen) or ()):
+        if not takes_rows or not entry.answers or "judge" not in (_keywords(chosen) or ()):
             raise SampleError(
                 f"{sample.where}: field 'reward_model.style' is {style!r}, and {chosen} gives rewards of its own alone (it has no answers to judge); "
                 "use the style 'rule'"
