@@ -58,11 +58,12 @@ def register_reward(name: str) -> Callable[[_Function], _Function]:
         TypeError: if what is decorated cannot be called.
     """
 
+    if ":" in name or not name:
+        raise ValueError(f"{name!r} is no name for a reward function; give a word without a colon")
+
     def add(function: _Function) -> _Function:
         if not callable(function):
             raise TypeError(f"a reward is a function, not {function!r}")
-        if ":" in name or not name:
-            raise ValueError(f"{name!r} is no name for a reward function; give a word without a colon")
         if _FUNCTIONS.get(name, function) is not function:
             raise ValueError(f"a reward function named {name!r} is registered already; choose another name")
         _FUNCTIONS[name] = function
