@@ -351,3 +351,12 @@ def test_published_rows_without_gold_are_played_twice_alike_and_refused_for_trai
 
     assert returns(rows, search_and_finish) == returns(rows, search_and_finish)
     assert len(rows) == 18
+
+
+def test_the_example_of_the_docs_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "samples.md").read_text(encoding="utf-8")
+    exec(page.split("```python\n")[1].split("```")[0], {})  # our own page
+    for line in capsys.readouterr().out.splitlines():
+        assert f"`{line}`" in page
+    row = json.loads(page.split("```json\n")[1].split("```")[0])
+    assert returns(route_samples([row]).rows, ["#### 42"]) == [1.0]
