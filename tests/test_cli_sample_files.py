@@ -154,7 +154,10 @@ def test_the_check_of_published_files(data_dir: Path, capsys: pytest.CaptureFixt
         (["rollout", "--data", "untold.jsonl", "--model", "random", "--out", "x.jsonl"], "untold.jsonl line 2: task"),
         (["train", "--data", "rows.jsonl"], "--model M"),
         (["train", "--data", "absent.jsonl", "--model", "m"], "there is no file 'absent.jsonl'"),
-        (["train", "AgentR1/HotpotQA-v0", "--data", "rows.jsonl", "--model", ".", "--set", "tokenizer=default", "--dry-run"], "AgentR1/Tool-v0"),
+        (
+            ["train", "AgentR1/HotpotQA-v0", "--data", "rows.jsonl", "--model", ".", "--set", "tokenizer=default", "--dry-run"],
+            "AgentR1/Tool-v0",
+        ),
         (["train", "--data", "rows.jsonl", "--model", "m", "--set", "data.judge=3"], "data.judge"),
         (["train", "--data", "rows.jsonl", "--model", "m", "--set", "data.allow_functions=3"], "data.allow_functions"),
     ],
@@ -257,7 +260,9 @@ def test_the_trainer_takes_a_data_set_of_samples(tiny_model: str, tmp_path: Path
     if "length_of_reply" not in reward_names():
         register_reward("length_of_reply")(lambda **row: len(row["solution_str"]) % 7)
     kinds = ({"env_type": "tool"}, {"env_type": "tool", "tools": ["calculator"]})
-    rows = [row(n, env_kwargs=json.dumps(kinds[n % 2]), reward_model={"style": "function", "function": "length_of_reply"}) for n in range(4)]
+    rows = [
+        row(n, env_kwargs=json.dumps(kinds[n % 2]), reward_model={"style": "function", "function": "length_of_reply"}) for n in range(4)
+    ]
     args = AgentGRPOConfig(
         output_dir=str(tmp_path / "out"), max_steps=1, num_generations=2, per_device_train_batch_size=8, max_completion_length=6, use_cpu=True,
         report_to="none", save_strategy="no", disable_tqdm=True, learning_rate=0.1,

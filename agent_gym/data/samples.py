@@ -273,10 +273,10 @@ def _written_messages(text: str) -> Any:
     return drop_none(value) if whole else text
 
 
-def _text(row: Mapping[str, Any], name: str, where: str) -> str:
+def _text(row: Mapping[str, Any], name: str, where: str, shown: str = "") -> str:
     value = row.get(name, "")
     if not isinstance(value, str):
-        raise _fault(where, name, "a text", value)
+        raise _fault(where, shown or name, "a text", value)
     return value
 
 
@@ -307,7 +307,7 @@ def parse_sample(row: Mapping[str, Any], *, where: str = "row") -> Sample:
         prompt=_messages(cleaned["prompt"], where),
         answers=tuple(accepted_answers(ground_truth, where=where)),
         ground_truth=ground_truth,
-        style=_text(reward_model, "style", where),
+        style=_text(reward_model, "style", where, "reward_model.style"),
         agent_name=_text(cleaned, "agent_name", where),
         env_kwargs=json_object(row.get("env_kwargs"), where=where),
         extra_info=json_object(cleaned.get("extra_info"), where=where, name="extra_info"),

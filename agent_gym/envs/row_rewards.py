@@ -57,7 +57,6 @@ def register_reward(name: str) -> Callable[[_Function], _Function]:
         ValueError: if the name is taken by another function, or has a colon.
         TypeError: if what is decorated cannot be called.
     """
-
     if ":" in name or not name:
         raise ValueError(f"{name!r} is no name for a reward function; give a word without a colon")
 
@@ -129,7 +128,7 @@ def style_of(sample: Sample) -> str:
         return "rule"
     if sample.style not in STYLES:
         raise ValueError(
-            f"{sample.where or 'row'}: field 'reward_model.style' is {sample.style!r}{nearest(sample.style, STYLES)}; it is one of {', '.join(STYLES)}"
+            f"{sample.where or 'row'}: field 'reward_model.style' is {sample.style!r}, and it is one of {', '.join(STYLES)}{nearest(sample.style, STYLES)}"
         )
     return sample.style
 

@@ -275,8 +275,6 @@ class _Run:
                 await self.play(index)
             except Exception as error:
                 row = self.rows[index]
-                if row.get("where") and isinstance(error, ValueError):  # a row of a file: whoever wrote it wants to know which
-                    raise ValueError(f"{row['where']}: {error}") from error
                 error.add_note(
                     f"while playing row {index}: env_id={row['env_id']!r}, env_kwargs={row['env_kwargs']!r}, seed={row['seed']!r}"
                 )

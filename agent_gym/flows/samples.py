@@ -30,7 +30,7 @@ import gymnasium
 
 from agent_gym._names import keyword_names, nearest
 from agent_gym.core import AgentEnv
-from agent_gym.data.samples import Sample, is_sample, parse_sample, plain_json, read_rows
+from agent_gym.data.samples import Sample, is_sample, message_text, parse_sample, plain_json, read_rows
 from agent_gym.envs.row_rewards import RowRewards, style_of
 from agent_gym.flows.base import flow_names, row_members, row_seed
 from agent_gym.registration import ENVIRONMENTS, register_all, registered_id
@@ -53,6 +53,7 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _NOT_THE_ROWS = ("tokenizer", "vocab_size", "end_of_turn_ids", "judge", "allow_functions", "markers")
 """Keywords that belong to who plays the rows: the model's own, and what data must not decide."""
 _RENAMED: Mapping[str, str] = MappingProxyType({"max_steps": "max_turns", "format": "tool_format"})
+_ROLES = ("system", "developer", "user", "assistant", "tool")
 _OPTIONS = ("options", "seed", "env_id", "group_id")
 
 
@@ -317,6 +318,8 @@ def route_sample(
     style = style_or_error(sample)
     scored_by_row = style != "rule"
     takes_rows = _takes_rows(chosen, entry)
+    if takes_rows:
+        _check_prompt(sample)
     if scored_by_row:
         if not takes_rows or not entry.answers or "judge" not in (_keywords(chosen) or ()):
             raise SampleError(
@@ -525,6 +528,18 @@ def _task(sample: Sample, tools_kwargs: Mapping[str, Any]) -> dict[str, Any]:
         task["tools_kwargs"] = dict(tools_kwargs)
     plain: dict[str, Any] = plain_json(task, where=sample.where)
     return plain
+
+
+def _check_prompt(sample: Sample) -> None:
+    """Refuse a prompt that says nothing, or whose messages a chat template would leave out without a word."""
+    messages = [{"role": "user", "content": sample.prompt}] if isinstance(sample.prompt, str) else sample.prompt
+    for index, message in enumerate(messages):
+        if message["role"] not in _ROLES:
+            raise SampleError(
+                f"{sample.where}: field 'prompt[{index}].role' is {message['role']!r}, and it is one of {', '.join(_ROLES)}{nearest(str(message['role']), _ROLES)}"
+            )
+    if not any(message_text(message).strip() for message in messages if message["role"] == "user"):
+        raise SampleError(f"{sample.where}: field 'prompt' has no user message with a text in it")
 
 
 def _id(sample: Sample) -> str:

@@ -136,7 +136,12 @@ def test_arrays_of_numpy_inside_parquet_are_lists(tmp_path: Path) -> None:
     frame = pandas.DataFrame(rows)
     require("pyarrow")
     frame.to_parquet(tmp_path / "rows.parquet")
-    for source in (rows, frame.to_dict("records"), pandas.read_parquet(tmp_path / "rows.parquet").to_dict("records"), tmp_path / "rows.parquet"):
+    for source in (
+        rows,
+        frame.to_dict("records"),
+        pandas.read_parquet(tmp_path / "rows.parquet").to_dict("records"),
+        tmp_path / "rows.parquet",
+    ):
         sample = read_samples(source)[0]
         assert (sample.question, sample.answers, plain_json(sample.extra_info)) == ("q", ("a", "b"), {"scores": [1.5, 2.5]})
 

@@ -24,7 +24,10 @@ QUESTION = "Who built the Ovrun bridge?"
 
 
 def sample(style: str = "model", **reward_model: Any) -> dict[str, Any]:
-    return {"prompt": [{"role": "user", "content": QUESTION}], "reward_model": {"style": style, "ground_truth": "Mila Sond", **reward_model}}
+    return {
+        "prompt": [{"role": "user", "content": QUESTION}],
+        "reward_model": {"style": style, "ground_truth": "Mila Sond", **reward_model},
+    }
 
 
 def play(env: ToolEnv, row: dict[str, Any], text: str) -> tuple[float, dict[str, Any]]:
@@ -91,7 +94,9 @@ def test_a_reply_without_a_score_is_a_fault_and_no_reward(words: str) -> None:
     assert len(server.asked) == 3
 
 
-@pytest.mark.parametrize(("words", "worth"), [("SCORE: 0.25", 0.25), ("score: **1**", 1.0), ("SCORE: 1.\nSCORE: .5", 0.5), ("SCORE: 1/1", 1.0)])
+@pytest.mark.parametrize(
+    ("words", "worth"), [("SCORE: 0.25", 0.25), ("score: **1**", 1.0), ("SCORE: 1.\nSCORE: .5", 0.5), ("SCORE: 1/1", 1.0)]
+)
 def test_the_last_score_counts(words: str, worth: float) -> None:
     with judge_server(lambda _: words) as server:
         assert ChatJudge(server.url)(QUESTION, "x") == worth
@@ -120,7 +125,11 @@ def test_a_judge_may_be_a_function_or_a_registered_name() -> None:
 
     register_judge("contains_gold", contains)
     assert register_judge("contains_gold", contains) is contains and "contains_gold" in judge_names()
-    for env, row in ((ToolEnv(judge=contains), sample()), (ToolEnv(judge="contains_gold"), sample()), (ToolEnv(), sample(judge="contains_gold"))):
+    for env, row in (
+        (ToolEnv(judge=contains), sample()),
+        (ToolEnv(judge="contains_gold"), sample()),
+        (ToolEnv(), sample(judge="contains_gold")),
+    ):
         assert play(env, row, "<answer>Mila Sond, surely</answer>")[0] == 1.0
         assert play(env, row, "<answer>nobody</answer>")[0] == 0.25
     with pytest.raises(ValueError, match="registered already"):
@@ -218,7 +227,11 @@ def test_functions_are_imported_only_where_that_is_allowed() -> None:
     row = sample("function", function="json:dumps")
     with pytest.raises(ValueError, match="would import the module 'json'"):
         ToolEnv().reset(options={"task": row})
-    for name, message in (("json:nothing", "cannot be imported"), ("no.such.module:f", "cannot be imported"), ("json:__name__", "no function")):
+    for name, message in (
+        ("json:nothing", "cannot be imported"),
+        ("no.such.module:f", "cannot be imported"),
+        ("json:__name__", "no function"),
+    ):
         with pytest.raises(ValueError, match=message):
             ToolEnv(allow_functions=True).reset(options={"task": sample("function", function=name)})
 

@@ -135,26 +135,42 @@ def test_every_entry_of_the_table_is_a_registered_environment() -> None:
         ({"env_kwargs": {"env_id": "AgentR1/Tol-v0"}}, "field 'env_kwargs.env_id' is 'AgentR1/Tol-v0'.*did you mean"),
         ({"env_kwargs": {"env_id": 5}}, "field 'env_kwargs.env_id' must be the id"),
         ({"env_kwargs": None}, "field 'env_kwargs' names no environment"),
-        ({"env_kwargs": {"env_type": "tool", "tool": []}}, "field 'env_kwargs.tool' is no keyword of AgentR1/Tool-v0.*did you mean 'tools'"),
+        (
+            {"env_kwargs": {"env_type": "tool", "tool": []}},
+            "field 'env_kwargs.tool' is no keyword of AgentR1/Tool-v0.*did you mean 'tools'",
+        ),
         ({"env_kwargs": {"env_type": "tool", "tools": "calculator"}}, "field 'env_kwargs.tools' must be a list of names"),
         ({"env_kwargs": {"env_type": "tool", "tools": [{"name": "x"}]}}, "field 'env_kwargs.tools' must be a list of names"),
         ({"env_kwargs": {"env_type": "tool", "tools_kwargs": [1]}}, "field 'env_kwargs.tools_kwargs' must be an object"),
         ({"env_kwargs": {"env_type": "tool", "tokenizer": "x"}}, "field 'env_kwargs.tokenizer' may not stand in a row"),
         ({"env_kwargs": {"env_type": "tool", "judge": "http://evil:1/v1"}}, "field 'env_kwargs.judge' may not stand in a row"),
         ({"env_kwargs": {"env_type": "tool", "allow_functions": True}}, "field 'env_kwargs.allow_functions' may not stand in a row"),
-        ({"reward_model": {"style": "modle", "ground_truth": "1"}}, "field 'reward_model.style' is 'modle'; did you mean 'model'"),
+        (
+            {"reward_model": {"style": "modle", "ground_truth": "1"}},
+            "field 'reward_model.style' is 'modle', and it is one of rule, model, function; did you mean 'model'",
+        ),
+        ({"reward_model": {"style": 3}}, r"field 'reward_model\.style' must be a text, not 3"),
+        ({"prompt": [{"role": "usr", "content": "x"}]}, r"field 'prompt\[0\]\.role' is 'usr'.*did you mean 'user'"),
+        ({"prompt": [{"role": "system", "content": "x"}]}, "field 'prompt' has no user message with a text in it"),
+        ({"prompt": "  "}, "field 'prompt' has no user message with a text in it"),
         ({"reward_model": {"style": "model", "ground_truth": "1"}}, "field 'reward_model.style' is 'model', and there is no judge"),
         ({"reward_model": {"style": "model", "judge": "http://evil:1/v1"}}, "field 'reward_model.judge' must be the name"),
         ({"reward_model": {"style": "model", "judge": "nobody"}}, "field 'reward_model.judge': there is no judge 'nobody'"),
         ({"reward_model": {"style": "function"}}, "field 'reward_model.function' is missing"),
         ({"reward_model": {"style": "function", "function": "nothing"}}, "field 'reward_model.function' names 'nothing'"),
-        ({"reward_model": {"style": "function", "function": "os:getcwd"}}, "field 'reward_model.function' names 'os:getcwd'.*--allow-functions"),
+        (
+            {"reward_model": {"style": "function", "function": "os:getcwd"}},
+            "field 'reward_model.function' names 'os:getcwd'.*--allow-functions",
+        ),
         ({"agent_name": "webshop_agent", "env_kwargs": None}, "field 'extra_info.goal_index' is missing"),
         (
             {"agent_name": "webshop_agent", "env_kwargs": None, "extra_info": {"goal_index": 1}, "reward_model": {"style": "model"}},
             "field 'reward_model.style' is 'model', and AgentR1/WebShop-v0 gives rewards of its own",
         ),
-        ({"env_kwargs": {"env_type": "paper_search"}, "reward_model": {"style": "model"}}, "field 'reward_model.style' is 'model', and AgentR1/PaperSearch-v0 gives"),
+        (
+            {"env_kwargs": {"env_type": "paper_search"}, "reward_model": {"style": "model"}},
+            "field 'reward_model.style' is 'model', and AgentR1/PaperSearch-v0 gives",
+        ),
         ({"seed": -1}, "field 'seed'"),
         ({"options": "{"}, "field 'options'"),
         ({"extra_info": {"picture": b"png"}}, "field 'extra_info.picture' must be text"),
@@ -165,7 +181,7 @@ def test_what_a_row_may_not_say_is_an_error_with_file_row_and_field(tmp_path: Pa
         route_samples([row(), row(**changes)])
     if not any(isinstance(value, dict) and b"png" in value.values() for value in changes.values()):
         path = write_rows([row(), row(**changes)], tmp_path / "rows.jsonl")
-        with pytest.raises(SampleError, match=rf"(?s)^rows\.jsonl line 2: {message}"):
+        with pytest.raises(ValueError, match=rf"(?s)^rows\.jsonl line 2: {message}"):
             route_samples(path)
 
 
@@ -221,6 +237,53 @@ def test_papers_without_gold_are_trained_on_only_by_a_reward_that_needs_none() -
         route_samples([bare], env_kwargs={"reward": "process"})
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"env_kwargs": {"env_type": "tool", "max_turns": -1}}, "field 'env_kwargs': max_turns must be a positive whole number"),
+        ({"env_kwargs": {"env_type": "tool", "tools": ["calculater"]}}, "field 'env_kwargs': there is no tool named 'calculater'"),
+        ({"env_kwargs": {"env_id": "FrozenLake-v1", "map_name": "nowhere"}}, "field 'env_kwargs': KeyError: 'nowhere'"),
+        ({"env_kwargs": {"env_id": "CartPole-v1"}}, "field 'env_kwargs': TypeError: CartPoleEnv"),
+        (
+            {"agent_name": "alfworld_agent", "env_kwargs": None, "extra_info": {"game_relative_path": "no/game"}},
+            "FileNotFoundError: there is no game",
+        ),
+        ({"prompt": "word " * 20_000}, "the first prompt of task '3' has"),
+        ({"options": {"tsk": 1}}, "reset does not know the option 'tsk'.*did you mean 'task'"),
+    ],
+)
+def test_what_shows_only_when_an_environment_is_made_is_said_with_file_and_row_too(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    path = write_rows([row(), row(**changes)], tmp_path / "rows.jsonl")
+    with pytest.raises(ValueError, match=rf"(?s)^rows\.jsonl line 2: {message}"):
+        returns(route_samples(path).rows, ["<answer>42</answer>"])
+
+
+def test_rows_with_keywords_each_of_their_own_do_not_pile_up_environments() -> None:
+    from agent_gym.flows import EnvPool
+
+    made, closed = [], []
+
+    def make(asked: dict[str, Any]) -> Any:
+        import gymnasium
+
+        env = gymnasium.make(asked["env_id"], **asked["env_kwargs"])
+        made.append(env)
+        shut = env.close
+        env.close = lambda: (closed.append(env), shut())  # type: ignore[method-assign]
+        return env
+
+    rows = [route(env_kwargs={"env_type": "tool", "max_turns": n}).row() for n in range(1, 13)]
+    pool = EnvPool(make, max_idle=2)
+    run_rows(rows, ScriptedPolicy(["<answer>42</answer>"]), pool=pool, max_concurrency=2)
+    assert len(made) == 12 and len(made) - len(closed) <= 4
+    run_rows(rows[-1:] * 3, ScriptedPolicy(["<answer>42</answer>"]), pool=pool, max_concurrency=1)
+    assert len(made) == 12, "the kind used last is still there"
+    pool.close()
+    assert len(closed) == 12
+
+
 # ---------------------------------------------------------------------------------------------------- one meaning in every container
 
 
@@ -249,7 +312,9 @@ def container(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 def test_rows_mean_the_same_in_every_container(container: Any) -> None:
     """Structs against JSON strings, members that Arrow fills with None, arrays of numpy."""
     rows = [
-        row(env_kwargs={"env_type": "tool", "tools": ["calculator"], "max_turns": 4}, reward_model={"style": "rule", "ground_truth": ["42"]}),
+        row(
+            env_kwargs={"env_type": "tool", "tools": ["calculator"], "max_turns": 4}, reward_model={"style": "rule", "ground_truth": ["42"]}
+        ),
         row(env_kwargs={"env_type": "tool", "max_action_tokens": 64}, reward_model={"style": "rule", "ground_truth": ["7", "seven"]}),
         row(
             env_kwargs={"env_type": "hotpotqa", "top_k": 2},
@@ -275,9 +340,9 @@ VALUES = st.one_of(st.text(LETTERS, max_size=6), st.integers(-99, 99), st.boolea
     st.text(LETTERS, min_size=1, max_size=20),
 )
 def test_a_route_is_plain_json_and_keeps_what_the_row_holds(extra: dict[str, Any], golds: list[str], text: str) -> None:
-    found = route(extra_info=extra, reward_model={"style": "rule", "ground_truth": golds}, prompt=text)
+    found = route(extra_info=extra, reward_model={"style": "rule", "ground_truth": golds}, prompt=f"?{text}")
     task = json.loads(json.dumps(found.row()))["options"]["task"]
-    assert task["prompt"] == text or text.lstrip()[:1] == "["
+    assert task["prompt"] == f"?{text}"
     assert task["reward_model"]["ground_truth"] == golds
     assert task["extra_info"] == {name: value for name, value in extra.items() if value is not None}
     assert bool(found.unscored) == (not any(gold.strip() for gold in golds))
@@ -347,7 +412,9 @@ def test_published_rows_without_gold_are_played_twice_alike_and_refused_for_trai
     rows = [{**one, "env_kwargs": {**keywords_of(name, pages, data_dir), **one["env_kwargs"]}} for one in found.rows]
 
     def search_and_finish(env: Any, turn: int) -> str:
-        return str(env.tool_format.render_call("search", {"query": env.query.question}) if turn == 0 else env.tool_format.render_call("finish", {}))
+        return str(
+            env.tool_format.render_call("search", {"query": env.query.question}) if turn == 0 else env.tool_format.render_call("finish", {})
+        )
 
     assert returns(rows, search_and_finish) == returns(rows, search_and_finish)
     assert len(rows) == 18
