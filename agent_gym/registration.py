@@ -37,6 +37,16 @@ ENVIRONMENTS: tuple[Entry, ...] = (
         "multi-hop questions answered with a search tool; generated worlds, or HotpotQA, 2WikiMultihopQA and MuSiQue files",
     ),
     Entry(
+        f"{NAMESPACE}/TwoWikiMultihopQA-v0",
+        "agent_gym.envs.multihop:TwoWikiMultihopQAEnv",
+        "multi-hop questions of four kinds, answered with a search tool; generated worlds, or the files of 2WikiMultihopQA with their aliases",
+    ),
+    Entry(
+        f"{NAMESPACE}/MuSiQue-v0",
+        "agent_gym.envs.multihop:MuSiQueEnv",
+        "questions of two to four hops, answered with a search tool; generated worlds, or the files of MuSiQue, unanswerable twins included",
+    ),
+    Entry(
         f"{NAMESPACE}/Tool-v0",
         "agent_gym.envs.tool_tasks:ToolTaskEnv",
         "tool calling: sums and unit conversions with a calculator and a converter, or your own tasks and tools",
