@@ -103,6 +103,7 @@ def build_parser() -> argparse.ArgumentParser:
     _report(commands)
     _data(commands)
     _serve(commands)
+    _serve_papers(commands)
     return parser
 
 
@@ -337,6 +338,23 @@ def _serve(commands: Any) -> None:
         ["corpus.jsonl --port 8000", "index_folder --port 8000 --host 0.0.0.0"],
     )
     parser.add_argument("source", metavar="CORPUS", help="a corpus file (.jsonl, .jsonl.gz) or the folder of an index")
-    parser.add_argument("--host", default="127.0.0.1", metavar="H", help="address to listen on (default 127.0.0.1: this machine alone)")
-    parser.add_argument("--port", type=_port, default=8000, metavar="P", help="0 takes a free one (default 8000)")
+    _address_options(parser, 8000)
     parser.add_argument("--cache-dir", metavar="DIR", help="where the index of a corpus file is kept")
+
+
+def _serve_papers(commands: Any) -> None:
+    parser = _add(
+        commands,
+        "serve-papers",
+        "serve papers over HTTP, as Semantic Scholar does",
+        'Serve papers (JSON lines: {"paper_id", "title", "abstract", "year", "authors", "references"}) at GET /paper/search, /paper/ID, /paper/ID/citations\n'
+        "and /paper/ID/references, for --env-arg base_url=http://127.0.0.1:4000.",
+        ["papers.jsonl --port 4000"],
+    )
+    parser.add_argument("source", metavar="PAPERS", help="a file of papers (.jsonl, .json, .parquet)")
+    _address_options(parser, 4000)
+
+
+def _address_options(parser: argparse.ArgumentParser, port: int) -> None:
+    parser.add_argument("--host", default="127.0.0.1", metavar="H", help="address to listen on (default 127.0.0.1: this machine alone)")
+    parser.add_argument("--port", type=_port, default=port, metavar="P", help=f"0 takes a free one (default {port})")
