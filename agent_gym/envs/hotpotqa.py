@@ -335,7 +335,7 @@ class HotpotQAEnv(ToolEnv):
         own: list[Message] = [{"role": str(one["role"]), "content": message_text(one), "trusted": True} for one in self._present.prompt]
         if not own:
             return [self._system_message(), {"role": "user", "content": self._present.question}]
-        return own if own[0]["role"] == "system" else [self._system_message(), *own]
+        return self._with_system(own)
 
     def _require_room(self) -> None:
         """Refuse a task that even without any state is longer than the budget."""

@@ -226,9 +226,7 @@ class ToolEnv(AgentEnv):
                 f"{dict(self.task)!r:.300}"
             )
         messages = [self._given_message(index, one) for index, one in enumerate(prompt)]
-        if messages[0]["role"] != "system":
-            return [self._system_message(), *messages]
-        return [{**messages[0], "content": f"{messages[0]['content']}\n\n{self._tool_text}".strip(), "trusted": True}, *messages[1:]]
+        return self._with_system(messages)
 
     def _given_message(self, index: int, message: Any) -> Message:
         """A message of the task's own prompt; its content may be parts, of which those of type text are shown."""
@@ -443,6 +441,13 @@ class ToolEnv(AgentEnv):
     def _system_message(self) -> Message:
         """The system message: our own text, in which the format's markers may stand for what they are."""
         return {"role": "system", "content": self._system_text, "trusted": True}
+
+    def _with_system(self, messages: Sequence[Message]) -> list[Message]:
+        """The messages of a row behind our system message, or behind their own, which is its author's and is told of the tools as ours is."""
+        first = messages[0]
+        if first["role"] != "system":
+            return [self._system_message(), *messages]
+        return [{**first, "content": f"{first['content']}\n\n{self._tool_text}".strip(), "trusted": True}, *messages[1:]]
 
     @property
     def num_tasks(self) -> int | None:

@@ -108,6 +108,31 @@ def test_environments_with_tasks_of_their_own_get_the_task_that_the_row_names() 
     assert dict(own.options) == {"index": 2}
 
 
+@pytest.mark.parametrize("kind", ["tool", "hotpotqa", "gsm8k"])
+def test_a_system_message_of_the_rows_own_is_told_of_the_tools_where_the_template_does_not(kind: str) -> None:
+    from tokenizer_zoo import make
+
+    messages = [{"role": "system", "content": "End with #### <answer>."}, {"role": "user", "content": "What is 6 times 7?"}]
+    own = {"tools": ["calculator"]} if kind == "tool" else {}
+    pages = {"context": [["Page", ["Six times seven is 42."]]]}
+    found = route(env_kwargs={"env_type": kind, **own}, prompt=messages, extra_info=pages)
+    import gymnasium
+
+    env = gymnasium.make(found.env_id, **found.env_kwargs, tokenizer=make("chatml"))
+    shown = env.unwrapped.decode(*env.reset(options=dict(found.options)))
+    tool = "search" if kind == "hotpotqa" else "calculator"
+    assert shown.count("<|im_start|>system") == 1 and "End with #### <answer>." in shown
+    assert f'"{tool}"' in shown and "<tool_call>" in shown
+    assert "<tool_call>" not in env.unwrapped.decode(*env.reset(options=dict(found.options))).split("<|im_start|>user")[1]
+    env.close()
+
+
+def test_a_single_step_is_one_reply_without_tools() -> None:
+    rows = [route(agent_name="single_step_agent", env_kwargs=None).row()]
+    assert returns(rows, ["<answer>42</answer>"]) == returns(rows, ["It is \\boxed{42}"]) == returns(rows, ["#### 42.0"]) == [1.0]
+    assert returns(rows, ["42?", "<answer>42</answer>"]) == [0.0]
+
+
 def test_every_entry_of_the_table_is_a_registered_environment() -> None:
     import gymnasium
 

@@ -434,7 +434,7 @@ class PaperSearchEnv(ToolEnv):
         day = "" if self.bound.before is None else f"Only papers that appeared before {self.bound.before.isoformat()} count."
         if not own:
             return [self._system_message(), {"role": "user", "content": "\n".join(filter(None, (self.query.question, day)))}]
-        messages = own if own[0]["role"] == "system" else [self._system_message(), *own]
+        messages = self._with_system(own)
         return with_text(messages, day) if day else messages
 
     def _require_room(self) -> None:
