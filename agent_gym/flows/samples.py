@@ -508,8 +508,9 @@ def _env_kwargs(
 
 
 def _takes_rows(env_id: str, entry: Known) -> bool:
-    """Whether the environment's reset takes the row itself as its task; other kinds of Gymnasium show prompts of their own."""
-    if entry.task is not None:
+    """Whether the environment's reset takes the row itself as its task; those of ours that `TABLE` does not hold, and other kinds of Gymnasium,
+    show prompts of their own."""
+    if entry.task is not None or (entry not in TABLE and any(one.id == env_id for one in ENVIRONMENTS)):
         return False
     creator = _creator(env_id)
     return not isclass(creator) or (issubclass(creator, AgentEnv) and "task" in creator.option_names)

@@ -104,6 +104,8 @@ def test_environments_with_tasks_of_their_own_get_the_task_that_the_row_names() 
     assert (home.env_id, dict(home.options)) == ("AgentR1/ALFWorld-v0", {"gamefile": "a/game.tw-pddl"})
     lake = route(env_kwargs={"env_id": "FrozenLake-v1", "is_slippery": False}, seed=11)
     assert (dict(lake.options), lake.seed, dict(lake.env_kwargs)) == ({}, 11, {"is_slippery": False})
+    cellar = route(env_kwargs={"env_type": "textworld"}, reward_model={"style": "rule"}, seed=5)
+    assert (cellar.env_id, dict(cellar.options), cellar.seed, cellar.unscored) == ("AgentR1/TextWorld-v0", {}, 5, "")
     own = route(env_kwargs={"env_type": "webshop"}, options='{"index": 2}')
     assert dict(own.options) == {"index": 2}
 
