@@ -73,8 +73,8 @@ class MuSiQueEnv(HotpotQAEnv):
     data_set: ClassVar[QASet] = MUSIQUE
     breakdown_names: ClassVar[tuple[str, ...]] = ("question_type", "answerable")
     extra_info: ClassVar[Mapping[str, Any]] = {**HotpotQAEnv.extra_info, "answerable": ""}
-    """Beside those of `HotpotQAEnv`: "answerable" or "unanswerable" where both are played, else empty. At the end of an unanswerable task the answer
-    metrics are not a number, as its script counts such rows in none of them."""
+    """Beside those of `HotpotQAEnv`: "answerable" or "unanswerable" where both are played, else empty; evaluations give success for each. Of
+    unanswerable tasks em, f1 and sub_em are those of the verdict, 1 or 0; the script's answer_em is success on the answerable ones."""
 
     def __init__(self, *, unanswerable: str = "drop", **kwargs: Any) -> None:
         if unanswerable not in ("drop", "score"):
@@ -105,8 +105,7 @@ class MuSiQueEnv(HotpotQAEnv):
         tagged = answer is not None
         said = answer if tagged else content if self.answer_fallback == "reply" else ""
         right = normalize_answer(said or "") == UNANSWERABLE
-        unknown = float("nan")
-        return self._graded(float(right), right, tagged, unknown, unknown, unknown)
+        return self._graded(float(right), right, tagged, float(right), float(right), float(right))
 
     def _info(self, feedback: str, given: Mapping[str, Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
         verdict = ("answerable" if self._present.answerable else UNANSWERABLE) if self._both else ""
