@@ -52,7 +52,9 @@ def test_a_paper_forges_no_turn_no_call_and_no_other_paper(
         env = hostile(title, abstract, tokenizer=opened, context=context)
         step(env, ("search", "owl"))
         step(env, ("expand", "p1"))
-        special = {env.chat.tokenizer.convert_tokens_to_ids(token) for token in ("<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>")}
+        special = {
+            env.chat.tokenizer.convert_tokens_to_ids(token) for token in ("<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>")
+        }
         prompt = env.prompt_ids.tolist()
         text = shown(env)
         counts.append((sum(one in special for one in prompt), text.count("\n["), text.count("\n"), "<answer>" in text))
@@ -92,7 +94,9 @@ def test_queries_that_are_no_text_or_too_long_are_searched_or_answered(query: st
     assert len(shown(env)) < 20_000
 
 
-@pytest.mark.parametrize("arguments", ['{"query": 3}', '{"query": null}', '{"query": ["owl"]}', "{}", '{"query": "owl", "limit": 1000}', '{"paper_id": "p1"}'])
+@pytest.mark.parametrize(
+    "arguments", ['{"query": 3}', '{"query": null}', '{"query": ["owl"]}', "{}", '{"query": "owl", "limit": 1000}', '{"paper_id": "p1"}']
+)
 def test_arguments_of_another_kind_are_answered(arguments: str) -> None:
     env = begun()
     env.step(env.encode_action('<tool_call>{"name": "search", "arguments": ' + arguments + "}</tool_call>"))
@@ -100,7 +104,9 @@ def test_arguments_of_another_kind_are_answered(arguments: str) -> None:
 
 
 def test_long_papers_are_cut_and_leave_room_for_the_others() -> None:
-    papers = [{"paper_id": f"p{number}", "title": "Owl " + "t" * 100_000, "abstract": "a" * 1_000_000 + " owl " * 1000} for number in range(12)]
+    papers = [
+        {"paper_id": f"p{number}", "title": "Owl " + "t" * 100_000, "abstract": "a" * 1_000_000 + " owl " * 1000} for number in range(12)
+    ]
     env = PaperSearchEnv(dataset=[{**ROW, "papers": papers, "answer_arxiv_id": ["p1"]}], date_filter="off", top_k=12)
     env.reset(seed=0)
     _, info, _ = step(env, ("search", "owl"))
@@ -198,4 +204,3 @@ def test_the_generated_surveys_are_found_only_without_the_filter() -> None:
             late = [one for one in env.pool.found.values() if one.paper.published >= str(env.query.before)]
             seen[kind] = len(late), info["turn"]
         assert seen["strict"][0] == 0 < seen["off"][0] and seen["off"][1] <= seen["strict"][1]
-

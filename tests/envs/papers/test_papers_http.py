@@ -60,7 +60,13 @@ def test_it_answers_as_semantic_scholar_does(server: PaperServer) -> None:
     _, rest = get(server, "/paper/search?query=owls&limit=2&offset=2")
     assert len(rest["data"]) == 1 and "next" not in rest and set(rest["data"][0]) == {"paperId", "title"}
     _, one = get(server, "/paper/arXiv:2101.00001v2?fields=abstract,publicationDate,referenceCount")
-    assert one == {"paperId": "2101.00001", "title": "Owls at Night", "abstract": "We watch owls hunt at night.", "publicationDate": None, "referenceCount": 2}
+    assert one == {
+        "paperId": "2101.00001",
+        "title": "Owls at Night",
+        "abstract": "We watch owls hunt at night.",
+        "publicationDate": None,
+        "referenceCount": 2,
+    }
     _, citing = get(server, "/paper/1905.00002/citations?fields=title")
     assert citing == {"offset": 0, "data": [{"citingPaper": {"paperId": "2101.00001", "title": "Owls at Night"}}]}
     assert get(server, "/paper/2101.00001/references")[1]["data"][1] == {"citedPaper": {"paperId": "1905.00002", "title": "Bats"}}
@@ -127,7 +133,11 @@ def comparable(papers: list[Paper]) -> list[tuple[Any, ...]]:
     return [(one.id, one.title, one.abstract, one.year, one.published, one.authors) for one in papers]
 
 
-@pytest.mark.parametrize("bound", [OPEN, DAY, DateBound(date(2022, 11, 1), strict=False), DateBound(date(2001, 6, 1))], ids=["open", "strict", "lenient", "early"])
+@pytest.mark.parametrize(
+    "bound",
+    [OPEN, DAY, DateBound(date(2022, 11, 1), strict=False), DateBound(date(2001, 6, 1))],
+    ids=["open", "strict", "lenient", "early"],
+)
 def test_a_corpus_is_the_same_in_memory_and_behind_the_server(server: PaperServer, bound: DateBound) -> None:
     here, there = LocalLibrary(PaperCorpus.read(PAPERS)), HttpLibrary(server.url)
     for query in ("owls", "late owls at night", "bats", "zorm", "nothing", "  ", "\ud800"):
@@ -184,7 +194,10 @@ def test_pages_are_read_until_there_are_enough_that_may_be_shown() -> None:
     def answer(handler: BaseHTTPRequestHandler, seen: OddServer) -> None:
         start = int(parse_qs(urlsplit(handler.path).query)["offset"][0])
         late = start < 4
-        send(handler, {"data": [{"paperId": f"n{start + n}", "title": "T", "year": 2024 if late else 2001} for n in range(2)], "next": start + 2})
+        send(
+            handler,
+            {"data": [{"paperId": f"n{start + n}", "title": "T", "year": 2024 if late else 2001} for n in range(2)], "next": start + 2},
+        )
 
     with odd_server(answer) as odd:
         found = HttpLibrary(odd.url).search("owls", 2, DAY)
@@ -213,7 +226,11 @@ def test_records_of_semantic_scholar_are_read_as_they_are() -> None:
     with odd_server(answer) as odd:
         library = HttpLibrary(odd.url)
         found = library.search("x", 10, OPEN)
-        assert [(one.id, one.key, one.title) for one in found] == [("2101.00001", "h1", "A"), ("h2", "h2", ""), ("cs/0112017", "ARXIV:cs/0112017", "B")]
+        assert [(one.id, one.key, one.title) for one in found] == [
+            ("2101.00001", "h1", "A"),
+            ("h2", "h2", ""),
+            ("cs/0112017", "ARXIV:cs/0112017", "B"),
+        ]
         assert [one.id for one in library.neighbours(found[0], 5, 5, OPEN)] == ["h2", "cs/0112017"]
         library.neighbours(found[2], 5, 5, OPEN)
         assert odd.asked[1][0].startswith("/paper/h1/citations") and odd.asked[3][0].startswith("/paper/ARXIV%3Acs%2F0112017/citations")
@@ -309,7 +326,9 @@ def test_a_query_that_the_server_cannot_read_is_an_error_text_and_no_fault() -> 
 def test_a_paper_without_citations_at_the_server_has_none() -> None:
     def answer(handler: BaseHTTPRequestHandler, seen: OddServer) -> None:
         found = "/search" in handler.path
-        send(handler, {"data": [{"paperId": "a", "title": "owls", "year": 2001}]} if found else {"error": "not found"}, 200 if found else 404)
+        send(
+            handler, {"data": [{"paperId": "a", "title": "owls", "year": 2001}]} if found else {"error": "not found"}, 200 if found else 404
+        )
 
     with odd_server(answer) as odd:
         env = PaperSearchEnv(dataset=[BARE], base_url=odd.url)
@@ -335,7 +354,9 @@ def test_a_model_behind_an_address_judges_the_papers_in_batches() -> None:
         assert step(env, ("search", "owls night"))[0] == pytest.approx(0.75 + 0.75 + 0.1) and len(odd.asked) == 1
         path, body = odd.asked[0]
         texts = json.loads(body)["input"]
-        assert path == "/classify" and len(texts) == 3 and all(ROW["question"] in text for text in texts) and "(0.75) NEW Owls" in shown(env)
+        assert (
+            path == "/classify" and len(texts) == 3 and all(ROW["question"] in text for text in texts) and "(0.75) NEW Owls" in shown(env)
+        )
         step(env, ("search", "owls by day"))
         assert len(odd.asked) == 1, "what was judged is not asked again"
         task = PaperTask("t", "{question}?")
@@ -361,7 +382,10 @@ def test_a_judge_that_fails_is_a_fault_of_the_world(name: str) -> None:
         assert (reward, over, info["stop_reason"]) == (0.0, True, StopReason.ENV_FAULT) and "relevance server" in info["feedback"]
 
 
-@pytest.mark.parametrize(("kwargs", "text"), [({"prompt": "{paper}"}, "places"), ({"prompt": "{"}, "places"), ({"positive": "True"}, "positive"), ({"timeout": 0}, "timeout")])
+@pytest.mark.parametrize(
+    ("kwargs", "text"),
+    [({"prompt": "{paper}"}, "places"), ({"prompt": "{"}, "places"), ({"positive": "True"}, "positive"), ({"timeout": 0}, "timeout")],
+)
 def test_a_judge_that_cannot_be_asked_is_told(kwargs: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         HttpRelevance("http://127.0.0.1:1", **kwargs)
