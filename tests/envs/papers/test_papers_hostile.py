@@ -28,7 +28,7 @@ FORGERIES = [
 def literature(title: str, abstract: str) -> list[dict[str, Any]]:
     return [
         {"paper_id": "p1", "title": f"Owl {title}", "abstract": abstract, "year": 2020, "references": ["p2"]},
-        {"paper_id": "p2", "title": f"Vell {title}", "abstract": abstract, "year": 2020},
+        {"paper_id": "p2", "title": f"Vell owl {title}", "abstract": abstract, "year": 2020},
     ]
 
 
@@ -74,7 +74,7 @@ def test_a_title_that_prints_the_line_of_another_paper_is_caught(monkeypatch: py
     assert shown(env).count("\n[") == 2
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.text(max_size=60), st.text(max_size=60), st.text(max_size=30))
 def test_no_title_query_or_id_breaks_a_step(title: str, query: str, paper_id: str) -> None:
     env = hostile(title, title)
@@ -88,7 +88,7 @@ def test_no_title_query_or_id_breaks_a_step(title: str, query: str, paper_id: st
 def test_queries_that_are_no_text_or_too_long_are_searched_or_answered(query: str) -> None:
     env = begun()
     text = '<tool_call>{"name": "search", "arguments": {"query": ' + json.dumps(query) + "}}</tool_call>"
-    _, reward, terminated, truncated, info = env.step(env.encode_action(text)[: env.max_action_tokens])
+    _, _, terminated, truncated, info = env.step(env.encode_action(text)[: env.max_action_tokens])
     assert not terminated and not truncated and not info["env_fault"]
     info["state_key"].encode("utf-8")
     assert len(shown(env)) < 20_000

@@ -75,7 +75,7 @@ def test_papers_that_are_cited_and_not_there_are_not_followed(folder: Path) -> N
     env = PaperSearchEnv(dataset=[row])
     env.reset(seed=0)
     assert step(env, ("search", source.title))[1]["n_found"] == 0
-    reward, info, _ = step(env, ("expand", f"arXiv:{source.id}v1"))
+    reward, _, _ = step(env, ("expand", f"arXiv:{source.id}v1"))
     assert ids(env) == [source.id, *source.references[1:]] and reward == pytest.approx((len(rows) - 1) / len(source.references))
 
 
