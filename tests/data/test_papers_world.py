@@ -63,7 +63,9 @@ def test_every_world_is_sound(split: str, seed: int) -> None:
     ids = [paper["paper_id"] for paper in row["papers"]]
     days = {paper["paper_id"]: paper["published"] for paper in row["papers"]}
     assert len(set(ids)) == len(ids) and set(row["answer_arxiv_id"]) <= set(ids) and len(set(row["answer_arxiv_id"])) >= 3
-    assert len({paper["title"] for paper in row["papers"] if paper["title"] in row["question"]}) == (0 if row["type"] == "foundations" else 1)
+    assert len({paper["title"] for paper in row["papers"] if paper["title"] in row["question"]}) == (
+        0 if row["type"] == "foundations" else 1
+    )
     for paper in row["papers"]:
         assert len(set(paper["references"])) == len(paper["references"]) and paper["year"] == int(paper["published"][:4])
         assert all(days[cited] < paper["published"] for cited in paper["references"]), "nobody cites what is not there yet"
@@ -91,7 +93,9 @@ def test_the_splits_share_no_invented_word(rows: list[dict[str, Any]]) -> None:
 
 def oracle(row: dict[str, Any]) -> set[str]:
     """What the question asks for, read from its words and the papers alone."""
-    day = date.fromisoformat(f"{row['source_meta']['published_time'][:4]}-{row['source_meta']['published_time'][4:6]}-{row['source_meta']['published_time'][6:]}")
+    day = date.fromisoformat(
+        f"{row['source_meta']['published_time'][:4]}-{row['source_meta']['published_time'][4:6]}-{row['source_meta']['published_time'][6:]}"
+    )
     papers = {paper["paper_id"]: paper for paper in row["papers"] if date.fromisoformat(paper["published"]) < day}
     named = re.search(r'"(.+?)"', row["question"])
     if named is None:
@@ -154,7 +158,9 @@ def test_a_world_whose_idioms_are_mixed_is_caught(tasks: list[PaperTask]) -> Non
     """The mutant: hidden papers that say "method" once can be searched."""
     task = tasks[0]
     papers = [{"paper_id": one.id, "title": one.title, "abstract": f"{one.abstract} A study of methods and problems.", "published": one.published, "references": list(one.references)} for one in papers_of(task).papers]  # fmt: skip
-    mixed = parse_paper_task({"question": task.question, "answer_arxiv_id": list(task.gold), "published_before": str(task.before), "papers": papers})
+    mixed = parse_paper_task(
+        {"question": task.question, "answer_arxiv_id": list(task.gold), "published_before": str(task.before), "papers": papers}
+    )
     assert set(mixed.gold) <= searched(mixed, limit=100)
 
 
@@ -165,7 +171,9 @@ def test_gold_papers_are_reached_by_expansions_one_or_two_deep(tasks: list[Paper
         depth = 0
         while not set(task.gold) <= front:
             depth += 1
-            near = [one for key in sorted(front) if (paper := corpus.get(key)) for one in (*corpus.citations(paper), *corpus.references(paper))]
+            near = [
+                one for key in sorted(front) if (paper := corpus.get(key)) for one in (*corpus.citations(paper), *corpus.references(paper))
+            ]
             front |= {one.id for one in near if bound.allows(one)}
         assert depth == 2 if task.type == "siblings" else depth in (1, 2), task.id
 
@@ -180,7 +188,9 @@ def test_surveys_from_after_the_day_would_give_the_answer_away(tasks: list[Paper
         first = corpus.ranked(task.question, DateBound(), 0, 10)
         assert any(set(task.gold) <= {one.id for one in corpus.references(paper)} for paper in first), task.id
         assert not any(
-            set(task.gold) <= {one.id for one in corpus.references(paper)} for paper in corpus.papers if DateBound(task.before).allows(paper)
+            set(task.gold) <= {one.id for one in corpus.references(paper)}
+            for paper in corpus.papers
+            if DateBound(task.before).allows(paper)
         )
 
 

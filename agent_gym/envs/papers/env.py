@@ -22,7 +22,7 @@ from gymnasium.error import ResetNeeded
 
 from agent_gym.chat import Message
 from agent_gym.context import Append, ContextPolicy
-from agent_gym.core import Action, Outcome
+from agent_gym.core import Action, EnvFault, Outcome
 from agent_gym.data.paper_metrics import CUTOFFS, list_scores
 from agent_gym.data.paper_tasks import PaperTask, PaperWorldSource, open_paper_tasks, parse_paper_task
 from agent_gym.data.papers import DateBound, PaperCorpus, open_papers, parse_date
@@ -50,6 +50,7 @@ _PROMPT = (
 _REWARDS = ("outcome", "process", "both")
 _DATE_FILTERS = ("strict", "lenient", "off")
 _FEEDBACK_LINES = 3
+_LONGEST_LINE = 400  # characters
 _FIGURES = tuple(f"{name}{ending}" for ending in ("", *(f"_at_{k}" for k in CUTOFFS)) for name in ("recall", "precision", "f1"))
 
 
@@ -307,8 +308,13 @@ class PaperSearchEnv(ToolEnv):
     def _judged(self, source: str, origin: str, papers: Sequence[Any]) -> Lookup:
         """Judge the papers that are new, which is all that costs something; known ones keep what they were given."""
         new = [paper for paper in papers if paper.id not in self.pool]
-        relevances = self._relevance.score(self.query, new, self.library)
-        scores = relevances if self._shown_by is self._relevance else self._shown_by.score(self.query, new, self.library)
+        try:
+            relevances = self._relevance.score(self.query, new, self.library)
+            scores = relevances if self._shown_by is self._relevance else self._shown_by.score(self.query, new, self.library)
+        except EnvFault:
+            raise
+        except Exception as error:  # noqa: BLE001  # raised again in `_noted`, where it is no tool's error text
+            return Lookup(source, origin, failure=error)
         judged = dict(zip((paper.id for paper in new), zip(scores, relevances, strict=True), strict=True))
         pairs = [judged.get(paper.id, (0.0, 0.0)) for paper in papers]
         return Lookup(source, origin, tuple(papers), tuple(one for one, _ in pairs), tuple(one for _, one in pairs))
@@ -326,6 +332,8 @@ class PaperSearchEnv(ToolEnv):
         lookup = result.info.get("lookup")
         if not isinstance(lookup, Lookup):
             return result
+        if lookup.failure is not None:
+            raise lookup.failure
         if self._is_repeated(lookup):
             self.pool.n_repeated += 1
             self._turn_parts["repetition"] -= self.duplicate_penalty
@@ -387,7 +395,8 @@ class PaperSearchEnv(ToolEnv):
         return outcome
 
     def _feed_back(self, line: str) -> None:
-        self._feedback = [*self._feedback, plain(line)][-_FEEDBACK_LINES:]
+        shown = plain(line, _LONGEST_LINE)
+        self._feedback = [*(one for one in self._feedback if one != shown), shown][-_FEEDBACK_LINES:]
 
     def _measure(self) -> None:
         self._figures = MappingProxyType(list_scores(ids_of(self.pool.ranked()), self.query.gold))

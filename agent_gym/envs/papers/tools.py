@@ -31,6 +31,7 @@ class Lookup:
         scores: what they are shown and ranked with.
         relevances: what they are paid with.
         known: whether there was something to look up: False for the expansion of a paper that is not in the pool.
+        failure: what the relevance raised, for the environment to raise again: a tool's exception is a text for the model, and this is the programmer's.
     """
 
     source: str
@@ -39,6 +40,7 @@ class Lookup:
     scores: tuple[float, ...] = ()
     relevances: tuple[float, ...] = ()
     known: bool = True
+    failure: Exception | None = None
 
 
 def plain_id(text: str) -> str:

@@ -39,7 +39,13 @@ def test_it_is_made_by_its_id_and_its_defaults_are_the_generated_literature() ->
     assert isinstance(env, PaperSearchEnv)
     assert (env.max_turns, env.max_observation_tokens, type(env.context).__name__) == (10, 8192, "Rebuild")
     _, info = wrapped.reset(seed=0)
-    assert (info["dataset"], info["relevance"], info["date_filter"], info["recall"], info["n_gold"] >= 3) == ("embedded", "gold", "strict", 0.0, True)
+    assert (info["dataset"], info["relevance"], info["date_filter"], info["recall"], info["n_gold"] >= 3) == (
+        "embedded",
+        "gold",
+        "strict",
+        0.0,
+        True,
+    )
     assert env.num_tasks is None and sorted(env.tool_set) == ["expand", "finish", "search"]
 
 
@@ -65,7 +71,12 @@ def test_the_task_is_a_function_of_split_and_seed(env: PaperSearchEnv) -> None:
 
 @pytest.mark.parametrize(
     ("options", "text"),
-    [({"index": -1}, "counted from 0"), ({"index": "1"}, "whole number"), ({"task": {"question": "Q?"}}, "answer_arxiv_id"), ({"seed": 1}, "does not know")],
+    [
+        ({"index": -1}, "counted from 0"),
+        ({"index": "1"}, "whole number"),
+        ({"task": {"question": "Q?"}}, "answer_arxiv_id"),
+        ({"seed": 1}, "does not know"),
+    ],
 )
 def test_options_that_cannot_be_used_are_named(env: PaperSearchEnv, options: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
@@ -90,10 +101,10 @@ def test_a_row_can_bring_its_papers_or_be_asked_of_the_environments(env: PaperSe
 def test_searches_and_expansions_fill_the_pool() -> None:
     env = begun()
     reward, info, over = step(env, ("search", "owls"))
-    assert ids(env) == ["2101.00001", "2103.00002"] and reward == pytest.approx(2 / 3) and not over
+    assert set(ids(env)) == {"2101.00001", "2103.00002"} and reward == pytest.approx(2 / 3) and not over
     assert (info["recall"], info["precision"], info["n_searches"], info["pool_size"]) == (pytest.approx(2 / 3), 1.0, 1, 2)
     reward, info, over = step(env, ("expand", "[arXiv:2101.00001v3]"))
-    assert ids(env) == ["2101.00001", "2103.00002", "1905.00002", "cs/0112017"], "citing papers first, ids in any spelling, no late paper"
+    assert ids(env)[2:] == ["1905.00002", "cs/0112017"], "citing papers first, ids in any spelling, no late paper"
     assert reward == pytest.approx(1 / 3) and (info["recall"], info["precision"], info["n_expansions"]) == (1.0, 0.75, 1)
     assert not info["is_success"], "success is an episode that ended with everything found"
     reward, info, over = step(env, "finish")
@@ -103,7 +114,9 @@ def test_searches_and_expansions_fill_the_pool() -> None:
 def test_calls_of_one_reply_see_the_pool_as_it_was_and_are_taken_in_their_order() -> None:
     env = begun(reward="process")
     reward, info, _ = step(env, ("search", "Owls"), ("expand", "2101.00001"), ("search", " owls "), "finish")
-    assert (info["n_repeated"], info["n_searches"], info["n_expansions"]) == (2, 1, 0), "the paper was not found yet, and the query was made before"
+    assert (info["n_repeated"], info["n_searches"], info["n_expansions"]) == (2, 1, 0), (
+        "the paper was not found yet, and the query was made before"
+    )
     assert reward == pytest.approx(2 - 2 * 0.5) and info["stop_reason"] == StopReason.FINISH_CALL and not info["is_success"]
 
 
@@ -121,7 +134,11 @@ def test_a_reply_without_a_call_ends_the_search(text: str) -> None:
 
 def test_what_is_no_call_is_answered_and_shown(env: PaperSearchEnv) -> None:
     env.reset(options={"task": ROW})
-    for text in ("<tool_call>{", calls(env, ("search", "x")).replace("query", "words"), '<tool_call>{"name": "open", "arguments": {}}</tool_call>'):
+    for text in (
+        "<tool_call>{",
+        calls(env, ("search", "x")).replace("query", "words"),
+        '<tool_call>{"name": "open", "arguments": {}}</tool_call>',
+    ):
         _, reward, terminated, truncated, info = env.step(env.encode_action(text))
         assert reward == 0.0 and not terminated and not truncated and not info["action_valid"]
     assert "Errors:" in shown(env) and "unknown_tool" in shown(env) and info["pool_size"] == 0
@@ -149,7 +166,10 @@ MOVES = [("search", "owls"), ("search", "bats"), ("search", "zorm"), ("search", 
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.lists(st.sampled_from(MOVES), min_size=1, max_size=4), min_size=1, max_size=5), st.sampled_from(["strict", "lenient", "off"]))
+@given(
+    st.lists(st.lists(st.sampled_from(MOVES), min_size=1, max_size=4), min_size=1, max_size=5),
+    st.sampled_from(["strict", "lenient", "off"]),
+)
 def test_rewards_of_the_outcome_telescope_to_recall(turns: list[list[tuple[str, str]]], date_filter: str) -> None:
     env = begun(date_filter=date_filter, context="append", max_observation_tokens=32768)
     total = 0.0
@@ -215,7 +235,7 @@ def test_both_rewards_are_the_sum_of_their_parts() -> None:
 def test_irrelevant_papers_are_left_out_where_that_is_asked_for() -> None:
     env = begun(relevance=values, min_relevance=0.25)
     step(env, ("search", "owls night bats"))
-    assert ids(env) == ["2101.00001", "2103.00002"]
+    assert set(ids(env)) == {"2101.00001", "2103.00002"}
     under_gold = begun(min_relevance=0.25)
     step(under_gold, ("search", "owls night bats"))
     assert "1905.00002" in under_gold.pool, "a threshold by the gold list would show who is on it"
@@ -269,12 +289,16 @@ def test_bm25_is_between_zero_and_one_and_does_not_depend_on_what_else_was_found
 @pytest.mark.parametrize("given_back", [[1.0], "text", [math.nan, 1.0], None, [1.0, "x"]])
 def test_a_relevance_that_gives_nonsense_is_the_programmers_mistake(given_back: Any) -> None:
     env = begun(relevance=lambda question, papers: given_back, reward="process")
-    with pytest.raises((ValueError, TypeError), match="relevance|Relevance"):
-        step_raising(env)
+    with pytest.raises(ValueError, match="relevance <lambda> must return"):
+        step(env, ("search", "owls"))
 
 
-def step_raising(env: PaperSearchEnv) -> None:
-    env._search("owls")
+def test_a_relevance_that_raises_is_no_tools_error_text() -> None:
+    def breaks(question: str, papers: Any) -> list[float]:
+        raise KeyError("programmer")
+
+    with pytest.raises(KeyError, match="programmer"):
+        step(begun(relevance=breaks), ("search", "owls"))
 
 
 def test_a_relevance_object_is_taken_as_it_is() -> None:
@@ -319,14 +343,14 @@ def test_half_of_the_shown_papers_are_expanded_ones_and_room_is_filled() -> None
     env = PaperSearchEnv(dataset=[{**ROW, "papers": papers, "answer_arxiv_id": ["p1"]}], date_filter="off", pool_size=6, top_k=30)
     env.reset(seed=0)
     step(env, ("search", "owl"))
-    assert (shown(env).count("] (0.") , shown(env).count(" EXP ")) == (6, 0)
+    assert (shown(env).count("] (0."), shown(env).count(" EXP ")) == (6, 0)
     step(env, *[("expand", f"p{number}") for number in range(5)])
     assert (shown(env).count("] (0."), shown(env).count(" EXP "), len(env.pool.shown(6))) == (6, 3, 6)
     step(env, *[("expand", f"p{number}") for number in range(5, 10)])
     assert [one.expanded for one in env.pool.shown(26)] == [True] * 10 + [False] * 16, "more of one where there are fewer of the other"
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.integers(420, 3000), st.integers(0, 3))
 def test_a_rebuilt_prompt_never_exceeds_its_budget_and_never_cuts_the_task(budget: int, turns: int) -> None:
     papers = [{"paper_id": f"p{number}", "title": f"Owl {number} " + "tit " * number, "abstract": "word " * 900} for number in range(40)]
@@ -355,13 +379,13 @@ def test_an_appended_prompt_shows_each_result_where_it_came() -> None:
     assert "[2101.00001] found before" in shown(env)
 
 
-@pytest.mark.parametrize("room", [200, 900])
+@pytest.mark.parametrize("room", [400, 1500])
 def test_every_paper_of_a_result_is_named_before_any_abstract_is(room: int) -> None:
     papers = [{"paper_id": f"p{number}", "title": f"Owl {number}", "abstract": "long words here " * 100} for number in range(10)]
     env = PaperSearchEnv(dataset=[{**ROW, "papers": papers, "answer_arxiv_id": ["p1"]}], date_filter="off", context="append", max_tool_result_tokens=room, max_observation_tokens=32768)  # fmt: skip
     env.reset(seed=0)
     _, info, _ = step(env, ("search", "owl"))
-    assert all(f"[p{number}]" in info["feedback"] for number in range(10)) and ("long words" in info["feedback"]) == (room == 900)
+    assert all(f"[p{number}]" in info["feedback"] for number in range(10)) and ("long words" in info["feedback"]) == (room == 1500)
 
 
 @pytest.mark.parametrize("context", ["rebuild", "append", "window:2"])
@@ -379,7 +403,7 @@ def test_the_expert_finds_everything_in_every_context(context: str, tokenizer: s
 
 def waste(env: PaperSearchEnv, turn: int) -> str:
     """As long as an action may be, with as many calls as a reply may hold."""
-    wanted = [("search", f"{one.paper.title} {turn}") for one in env.pool.ranked()[: 3]] or [("search", env.query.question)] * 3
+    wanted = [("search", f"{one.paper.title} {turn}") for one in env.pool.ranked()[:3]] or [("search", env.query.question)] * 3
     text = calls(env, *wanted, *[("expand", one.paper.id) for one in env.pool.ranked() if not one.expanded][:2])
     return "again " * max(0, (env.max_action_tokens - len(env.encode_action(text)) - 4) // 4) + text
 
@@ -406,7 +430,10 @@ def test_searching_alone_never_succeeds_and_expanding_blindly_is_no_expert(env: 
         figures[name] = (sum(info["recall"] for info in played) / 12, sum(info["is_success"] for info in played))
         if name == "search_only":
             assert all(info["n_expansions"] == 0 and not info["is_success"] and info["n_found"] <= info["n_gold"] - 2 for info in played)
-    assert 0.1 < figures["search_only"][0] < figures["random_reader"][0] + 0.2 < figures["expand_best"][0] + 0.4 and figures["expand_best"][0] < 1.0
+    assert (
+        0.1 < figures["search_only"][0] < figures["random_reader"][0] + 0.2 < figures["expand_best"][0] + 0.4
+        and figures["expand_best"][0] < 1.0
+    )
 
 
 def test_the_expert_goes_on_from_where_the_model_is(env: PaperSearchEnv) -> None:
