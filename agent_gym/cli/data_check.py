@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["check"]
 
 _SHOWN = 10
-"""Reasons that are printed."""
+"""Kinds and reasons that are printed."""
 _ORACLES = ("calc_gsm8k_reward",)
 """Tools that know the answer."""
 
@@ -174,7 +174,7 @@ def _print(path: str, total: int, kinds: dict[str, _Kind]) -> None:
     from rich.text import Text
 
     screen = console()
-    for number, kind in enumerate(kinds.values(), start=1):
+    for number, kind in enumerate(list(kinds.values())[:_SHOWN], start=1):
         route, sample = kind.first, kind.first.sample
         table = Table(
             box=SIMPLE_HEAD,
@@ -205,6 +205,8 @@ def _print(path: str, total: int, kinds: dict[str, _Kind]) -> None:
             if value:
                 table.add_row(name, Text(value))
         screen.print(table)
+    if len(kinds) > _SHOWN:
+        _say(f"and {len(kinds) - _SHOWN} further kinds of rows")
 
 
 def _tools(route: Route) -> str:

@@ -235,7 +235,10 @@ def json_object(value: Any, *, where: str = "row", name: str = "env_kwargs") -> 
         return parsed
     if not isinstance(value, Mapping):
         raise _fault(where, name, "a dict or a JSON string of one", value)
-    cleaned: dict[str, Any] = drop_none(value)
+    try:
+        cleaned: dict[str, Any] = drop_none(value)
+    except RecursionError as error:
+        raise ValueError(f"{where}: field {name!r} is nested too deeply") from error
     return cleaned
 
 
@@ -295,7 +298,12 @@ def parse_sample(row: Mapping[str, Any], *, where: str = "row") -> Sample:
     """
     if not isinstance(row, Mapping):
         raise ValueError(f"{where}: a row must be an object with named fields, not {type(row).__name__}")
-    cleaned = drop_none({key: value for key, value in row.items() if key != "env_kwargs"})
+    cleaned: dict[str, Any] = {}
+    for name, value in row.items():
+        try:
+            cleaned.update(drop_none({name: value} if name != "env_kwargs" else {}))
+        except RecursionError as error:
+            raise ValueError(f"{where}: field {name!r} is nested too deeply") from error
     for name in ("prompt", "reward_model"):
         if name not in cleaned:
             raise ValueError(

@@ -17,6 +17,7 @@ send text to, unless the caller allows it.
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -503,13 +504,24 @@ def _env_kwargs(
     tools = keywords.get("tools")
     if tools is not None and not (isinstance(tools, (list, tuple)) and all(isinstance(one, str) for one in tools)):
         raise SampleError(f"{sample.where}: field 'env_kwargs.tools' must be a list of names of tools, not {tools!r:.100}")
-    plain: dict[str, Any] = plain_json(keywords, where=sample.where, name="env_kwargs")
-    return plain, plain_json(tools_kwargs, where=sample.where, name="env_kwargs.tools_kwargs")
+    return _plain(keywords, sample, "env_kwargs"), _plain(tools_kwargs, sample, "env_kwargs.tools_kwargs")
+
+
+def _plain(value: Mapping[str, Any], sample: Sample, name: str) -> dict[str, Any]:
+    """Return an object as JSON can write it."""
+    try:
+        plain: dict[str, Any] = plain_json(value, where=sample.where, name=name)
+        json.dumps(plain)
+    except RecursionError as error:
+        raise SampleError(f"{sample.where}: {f'field {name!r}' if name else 'the row'} is nested too deeply") from error
+    return plain
 
 
 def _takes_rows(env_id: str, entry: Known) -> bool:
-    """Whether the environment's reset takes the row itself as its task; those of ours that `TABLE` does not hold, and other kinds of Gymnasium,
-    show prompts of their own."""
+    """Whether the environment's reset takes the row itself as its task.
+
+    Those of ours that `TABLE` does not hold, and other kinds of Gymnasium, show prompts of their own.
+    """
     if entry.task is not None or (entry not in TABLE and any(one.id == env_id for one in ENVIRONMENTS)):
         return False
     creator = _creator(env_id)
@@ -527,8 +539,7 @@ def _task(sample: Sample, tools_kwargs: Mapping[str, Any]) -> dict[str, Any]:
             task[name] = getattr(sample, name)
     if tools_kwargs:
         task["tools_kwargs"] = dict(tools_kwargs)
-    plain: dict[str, Any] = plain_json(task, where=sample.where)
-    return plain
+    return _plain(task, sample, "")
 
 
 def _check_prompt(sample: Sample) -> None:

@@ -153,3 +153,26 @@ def test_what_json_cannot_write_is_written_as_text_or_named() -> None:
     assert plain_json(value) == plain and json.loads(json.dumps(plain)) == plain
     with pytest.raises(ValueError, match=r"^here: field 'a\.b\[1\]' must be text, a number.*pictures"):
         plain_json({"a": {"b": ["x", b"\x89PNG"]}}, where="here")
+
+
+@pytest.mark.parametrize("field", ["prompt", "reward_model", "extra_info", "env_kwargs", "other"])
+@pytest.mark.parametrize("depth", [200, 500, 800, 950])
+def test_a_field_that_is_nested_deeply_is_read_or_refused_by_name(field: str, depth: int) -> None:
+    from agent_gym.flows.samples import route_samples
+
+    nested: Any = "x"
+    for _ in range(depth):
+        nested = {"a": [nested]}
+    row = {**ROW, "env_kwargs": {"env_type": "tool"}}
+    row[field] = (
+        [{"role": "user", "content": "q", "more": nested}] if field == "prompt" else {**row.get(field, {}), "system_prompt": nested}
+    )
+    fault = ""
+    try:
+        task = route_samples([row]).rows[0]
+    except ValueError as error:
+        fault = str(error)
+    if fault:
+        assert fault.startswith("row 0: ") and ("nested too deeply" in fault or field in fault)
+    else:
+        assert depth <= 500 and json.loads(json.dumps(task)) == task
