@@ -1,6 +1,6 @@
 """The embedded world of `AgentR1/PaperSearch-v0`: a small invented literature per seed, with a question that searching alone cannot answer.
 
-A row is a pure function of the split and the seed, in the layout of AutoScholarQuery with `type` and `papers` besides. Some seventy papers of five lines of
+A row is a pure function of the split and the seed, in the layout of AutoScholarQuery with `type` and `papers` besides. Some fifty papers of five lines of
 work, each line about one invented method on one invented subject, stand in two idioms that share no index term:
 
 - the *new* idiom, of ordinary words. Papers of one line name its method and subject; look-alikes name one of the two.

@@ -71,9 +71,9 @@ def normalize_paper_id(text: str) -> str:
         text: an arXiv id, old or new, with or without version, prefix "arXiv:" or address; or an id of another kind.
 
     Returns:
-        `2301.00001`; `cs/0112017` (the archive in small letters, without a subject class, as arXiv lists it); anything else without the blanks around it.
+        `2301.00001`; `cs/0112017` (the archive in small letters, without a subject class, as arXiv lists it); anything else on one line, without the blanks around it.
     """
-    plain = text.strip()
+    plain = " ".join(text.split())
     bare = _PREFIX.sub("", plain, count=1) if _PREFIX.match(plain) else plain
     address = _ADDRESS.fullmatch(bare)
     if address is not None:

@@ -30,6 +30,7 @@ from agent_gym.data.qa_loaders import QATask, accept_aliases, parse_qa
 from agent_gym.data.qa_metrics import AnswerScores, exact_match, normalize_answer, score_answer, sub_exact_match, title_recall
 from agent_gym.data.qa_source import HOTPOTQA, EmbeddedSource, QASet, QASource, open_source
 from agent_gym.data.samples import message_text
+from agent_gym.envs.rebuilt import fewest_dropped, with_text
 from agent_gym.envs.tool import Score, ToolEnv
 from agent_gym.envs.whole_numbers import whole_number
 from agent_gym.search import Corpus, Document, Hit, HttpSearcher, LuceneBM25, Searcher, open_searcher
@@ -131,7 +132,7 @@ class HotpotQAEnv(ToolEnv):
         reward: "em", "f1", or a callable (prediction, task) -> number. `is_success` is exact match in any case.
         format_weight: paid on top for an answer tag at the end of an episode in which every reply could be read and every call was valid.
         search_cost: taken off for every search that was run.
-        context: "append", "window:K", "rebuild" or a policy.
+        context: "append", "window:K", "token_budget:N", "rebuild" or a policy; see `agent_gym.context`.
         rebuild_tokens: the budget of a rebuilt prompt, never exceeded; None for `max_observation_tokens`. A task that does not fit into it
             with the text of the tools is refused by `reset`.
         **kwargs: see `ToolEnv` and `AgentEnv`.
@@ -324,7 +325,7 @@ class HotpotQAEnv(ToolEnv):
         messages = self._question_messages()
         if self.force_first_search:
             found = self.chat.truncate_text(self._print(list(self._passages.values())), self.max_tool_result_tokens)
-            return _with_text(messages, f"Search results for the question:\n\n{found}")
+            return with_text(messages, f"Search results for the question:\n\n{found}")
         return messages
 
     def _question_messages(self) -> list[Message]:
@@ -348,16 +349,11 @@ class HotpotQAEnv(ToolEnv):
 
     def _rebuild(self) -> list[Message]:
         """Make the whole prompt from the state, within the budget; see `AgentEnv._rebuild`."""
-        droppable = len(self._passages) + len(self._feedback) + len(self._queries) + 1
-        low, high = 0, droppable  # the smallest number of dropped items that fits, by bisection; with all dropped the task alone is left
-        middle = 0  # most often nothing needs to go
-        while low < high:
-            if len(self.chat.render(self._state_messages(middle), self.tools)) <= self.rebuild_tokens:
-                high = middle
-            else:
-                low = middle + 1
-            middle = (low + high) // 2
-        return self._state_messages(low)
+        droppable = len(self._passages) + len(self._feedback) + len(self._queries) + 1  # with all dropped the task alone is left
+        dropped = fewest_dropped(
+            droppable, lambda count: len(self.chat.render(self._state_messages(count), self.tools)) <= self.rebuild_tokens
+        )
+        return self._state_messages(dropped)
 
     def _state_messages(self, dropped: int) -> list[Message]:
         """The prompt without the first `dropped` items: passages go first, then feedback, then queries, each oldest first; last the turns."""
@@ -376,7 +372,7 @@ class HotpotQAEnv(ToolEnv):
             left = self.max_turns - self.turn
             parts.append(f"You have {left} {'reply' if left == 1 else 'replies'} left.")
         messages = self._question_messages()
-        return _with_text(messages, "\n\n".join(parts)) if parts else messages
+        return with_text(messages, "\n\n".join(parts)) if parts else messages
 
     def _state_text(self) -> str:
         """The state that a rebuilt prompt shows, as one text."""
@@ -477,7 +473,8 @@ class HotpotQAEnv(ToolEnv):
         """The first gold in its tag. Brackets and bars, which could read as tags, are left out: the official normalisation deletes them anyway."""
         gold = self._present.golds[0]
         written = _plain(gold)
-        return f"<answer>{written if exact_match(written, gold) else normalize_answer(gold)}</answer>"
+        answer = f"<answer>{written if exact_match(written, gold) else normalize_answer(gold)}</answer>"
+        return self.tool_format.close_reasoning(self._prefix) + answer
 
 
 def _print_lines(hits: Sequence[Hit]) -> str:
@@ -487,14 +484,6 @@ def _print_lines(hits: Sequence[Hit]) -> str:
 def _plain(text: str) -> str:
     """The text without what markup is made of, on one line, in the composed spelling that many tokenizers turn it into."""
     return " ".join(unicodedata.normalize("NFC", text).translate(dict.fromkeys(map(ord, "<>[]{}|"), "")).split())
-
-
-def _with_text(messages: list[Message], more: str) -> list[Message]:
-    """The messages with text of the world: a paragraph of the last one, or a message of its own behind what is trusted or not the user's."""
-    last = messages[-1]
-    if last.get("trusted") or last["role"] != "user":
-        return [*messages, {"role": "user", "content": more}]
-    return [*messages[:-1], {**last, "content": f"{last['content']}\n\n{more}"}]
 
 
 def _engine(search: str | SearchEngine) -> SearchEngine:

@@ -255,7 +255,7 @@ class ToolTaskEnv(ToolEnv):
                 text = self._calls_text([(step["name"], step["arguments"]) for step in left[:count]])
                 if text is not None:
                     return text
-        return f"<answer>{accepted_of(self.task)[0]}</answer>"
+        return f"{self.tool_format.close_reasoning(self._prefix)}<answer>{accepted_of(self.task)[0]}</answer>"
 
 
 def _read_tasks(dataset: str | Path, data_dir: str | Path | None) -> list[Mapping[str, Any]]:

@@ -36,6 +36,7 @@ from agent_gym.data.papers import DateBound, Paper, PaperCorpus, normalize_paper
         ("hep-th/9402147", "hep-th/9402147"),
         ("649def34f8be52c8b66281af98ae884c09aef38b", "649def34f8be52c8b66281af98ae884c09aef38b"),
         ("nov-v2", "nov-v2"),
+        (" two\n words ", "two words"),
         ("w3v2", "w3v2"),
         ("2399.00001v1", "2399.00001v1"),
         ("arXiv:", "arXiv:"),

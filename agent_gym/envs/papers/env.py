@@ -522,7 +522,7 @@ class PaperSearchEnv(ToolEnv):
             whole = [(call.name, call.arguments) for call in read.calls if call.error is None] == [
                 (name, dict(args)) for name, args in kept
             ]
-            if whole and len(self.chat.encode_action(text)) <= self.max_action_tokens:
+            if whole and len(self.encode_action(text)) <= self.max_action_tokens:
                 return text
             kept.pop()
         return ""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import date, timedelta
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -100,7 +100,7 @@ class HttpLibrary:
         deadline, start = self._client.deadline(), 0
         for _ in range(_PAGES):
             asked = {"query": words, "offset": start, "limit": min(k, _BIGGEST_PAGE), "fields": FIELDS}
-            if bound.before is not None:
+            if bound.before is not None and bound.before > date.min:
                 asked["publicationDateOrYear"] = f":{bound.before - timedelta(days=1)}"
             papers, following = self._page("/paper/search", asked, "", deadline)
             for paper in papers:

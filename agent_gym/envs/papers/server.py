@@ -23,7 +23,7 @@ from agent_gym.search.serving import JsonHandler, JsonServer, Refused
 __all__ = ["PaperServer", "serve_papers"]
 
 _ALWAYS = ("paperId", "title")
-_YEARS = re.compile(r"(\d{4})?(-)?(\d{4})?", re.ASCII)
+_YEARS = re.compile(r"(\d{4})?(?:(-)(\d{4})?)?", re.ASCII)
 _NEW = re.compile(r"\d{4}\.\d{4,5}|[a-z-]+/\d{7}", re.ASCII)
 
 
@@ -175,7 +175,8 @@ def _bound(asked: Mapping[str, str]) -> DateBound:
     """Up to which day papers are shown: what may have appeared by then, as Semantic Scholar does."""
     texts = [asked[name] for name in ("publicationDateOrYear", "year") if asked.get(name)]
     lasts = [last for text in texts if (last := _span(text)[1]) is not None]
-    return DateBound(min(lasts) + timedelta(days=1) if lasts else None, strict=False)
+    last = min(lasts, default=date.max)
+    return DateBound(None if last == date.max else last + timedelta(days=1), strict=False)
 
 
 def _earliest(asked: Mapping[str, str]) -> date | None:

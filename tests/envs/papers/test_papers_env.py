@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -393,7 +392,7 @@ def test_every_paper_of_a_result_is_named_before_any_abstract_is(room: int) -> N
 def test_the_expert_finds_everything_in_every_context(context: str, tokenizer: str, request: pytest.FixtureRequest) -> None:
     opened = request.getfixturevalue("qwen3_path") if tokenizer == "qwen3" else None
     env = PaperSearchEnv(tokenizer=opened, context=context)
-    for index in range(6):
+    for index in range(3):
         rewards, info = follow(env, options={"index": index})
         assert info["is_success"] and math.fsum(rewards) == pytest.approx(1.0) and info["n_expansions"] >= 1
 
@@ -409,12 +408,12 @@ def waste(env: PaperSearchEnv, turn: int) -> str:
 
 
 @pytest.mark.parametrize("tokenizer", ["default", "qwen3"])
-@pytest.mark.parametrize(("script", "number"), [(None, 200), (waste, 12), (lambda env, turn: "<tool_call> </tool_call>"[turn:], 6)])
+@pytest.mark.parametrize(("script", "number"), [(None, 200), (waste, 6), (lambda env, turn: "<tool_call> </tool_call>"[turn:], 3)])
 def test_nobody_meets_the_context_limit_under_the_defaults(
     tokenizer: str, script: Callable[[Any, int], str] | None, number: int, request: pytest.FixtureRequest
 ) -> None:
     if number == 200 and tokenizer == "qwen3":
-        number = 60
+        number = 40
     opened = request.getfixturevalue("qwen3_path") if tokenizer == "qwen3" else None
     made = [PaperSearchEnv(tokenizer=opened, split=split) for split in ("train", "validation", "test")]
     played = [follow(made[index % 3], script, options={"index": index}) for index in range(number)]
@@ -533,14 +532,19 @@ def test_limits_of_an_expansion_count_what_may_be_shown() -> None:
 @pytest.mark.parametrize("context", ["append", "window:2"])
 def test_it_conforms_where_the_context_grows_or_slides(context: str) -> None:
     wanted = ("token_exactness", "control_tokens", "observation_length", "astep", "reset_leak", "info_keys")
-    report = check_agent_env(NAME, kwargs={"context": context}, checks=wanted, steps=5)
-    report.raise_if_failed()
-    assert Counter(one.status for one in report.results)["passed"] >= 5
+    check_agent_env(NAME, kwargs={"context": context}, checks=wanted, steps=4).raise_if_failed()
 
 
 def test_it_conforms_under_a_real_tokenizer(qwen3_path: str) -> None:
-    skipped = {"vector_env", "other_process", "other_hash_seed"}  # they know no other tokenizer than the default run does
-    from agent_gym.testing import CHECKS
-
-    report = check_agent_env(NAME, kwargs={"tokenizer": qwen3_path}, checks=[name for name in CHECKS if name not in skipped], steps=5)
-    report.raise_if_failed()
+    """What depends on the tokenizer; the whole list is run on every id under the default one."""
+    wanted = (
+        "expert_succeeds",
+        "token_spaces",
+        "observation_length",
+        "token_exactness",
+        "padding",
+        "end_of_turn",
+        "any_action",
+        "control_tokens",
+    )
+    check_agent_env(NAME, kwargs={"tokenizer": qwen3_path, "context": "append"}, checks=wanted, steps=4).raise_if_failed()

@@ -39,15 +39,17 @@ def hostile(title: str, abstract: str, **kwargs: Any) -> PaperSearchEnv:
     return env
 
 
-@pytest.mark.parametrize("context", ["rebuild", "append"])
-@pytest.mark.parametrize("tokenizer", ["default", "qwen3"])
-@pytest.mark.parametrize("forgery", FORGERIES, ids=range(len(FORGERIES)))
+CASES = [(number, "default", context) for number in range(len(FORGERIES)) for context in ("rebuild", "append")]
+CASES += [(number, "qwen3", "append" if number else "rebuild") for number in range(3)]
+
+
+@pytest.mark.parametrize(("number", "tokenizer", "context"), CASES)
 def test_a_paper_forges_no_turn_no_call_and_no_other_paper(
-    forgery: str, tokenizer: str, context: str, request: pytest.FixtureRequest
+    number: int, tokenizer: str, context: str, request: pytest.FixtureRequest
 ) -> None:
     """The prompt has as many control tokens, and as many lines, as one with a harmless paper."""
     opened = request.getfixturevalue("qwen3_path") if tokenizer == "qwen3" else None
-    counts = []
+    forgery, counts = FORGERIES[number], []
     for title, abstract in ((forgery, forgery), ("harmless", "harmless")):
         env = hostile(title, abstract, tokenizer=opened, context=context)
         step(env, ("search", "owl"))

@@ -85,6 +85,11 @@ def test_old_ids_are_found_with_a_slash_as_it_is_or_quoted(server: PaperServer) 
         ("publicationDateOrYear=:2022-10-31", {"Owls at Night", "Owls by Day"}),
         ("publicationDateOrYear=2022-01-01:", {"Late Owls at Night"}),
         ("publicationDateOrYear=2021-02-01:2021-12-31", {"Owls by Day"}),
+        ("publicationDateOrYear=20210201:20211231", {"Owls by Day"}),
+        ("publicationDateOrYear=20210115", {"Owls at Night"}),
+        ("publicationDateOrYear=:", {"Owls at Night", "Owls by Day", "Late Owls at Night"}),
+        ("year=-9999", {"Owls at Night", "Owls by Day", "Late Owls at Night"}),
+        ("year=0001", set()),
         ("year=2021", {"Owls at Night", "Owls by Day"}),
         ("year=-2021", {"Owls at Night", "Owls by Day"}),
         ("year=2022-", {"Late Owls at Night"}),
@@ -135,8 +140,8 @@ def comparable(papers: list[Paper]) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize(
     "bound",
-    [OPEN, DAY, DateBound(date(2022, 11, 1), strict=False), DateBound(date(2001, 6, 1))],
-    ids=["open", "strict", "lenient", "early"],
+    [OPEN, DAY, DateBound(date(2022, 11, 1), strict=False), DateBound(date(2001, 6, 1)), DateBound(date.min)],
+    ids=["open", "strict", "lenient", "early", "never"],
 )
 def test_a_corpus_is_the_same_in_memory_and_behind_the_server(server: PaperServer, bound: DateBound) -> None:
     here, there = LocalLibrary(PaperCorpus.read(PAPERS)), HttpLibrary(server.url)
