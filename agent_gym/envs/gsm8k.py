@@ -66,6 +66,8 @@ class GSM8KEnv(ToolTaskEnv):
         oracle_tool: bool = False,
         **kwargs: Any,
     ) -> None:
+        if "tasks" in kwargs:
+            raise ValueError("GSM8KEnv takes rows as dataset=[...], which it reads like those of a file; tasks= belongs to ToolEnv")
         self.dataset = "embedded"
         tasks: Sequence[Mapping[str, Any]] | None = None
         if split not in self.splits:  # before a file of that name is looked for

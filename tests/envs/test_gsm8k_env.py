@@ -217,6 +217,8 @@ def test_official_files_and_rows_load_as_they_are(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=f"there are {count} tasks"):
             made.reset(options={"index": count})
     assert GSM8KEnv(dataset=[ROW, ROW]).reset(seed=1)[1]["dataset"] == "rows"
+    with pytest.raises(ValueError, match=r"dataset=\[\.\.\.\]"):
+        GSM8KEnv(tasks=[ROW])
     with pytest.raises(FileNotFoundError, match="no validation set"):
         GSM8KEnv(dataset="official", data_dir=tmp_path, split="validation")
     with pytest.raises(ValueError, match="train, validation, test, not 'dev'"):
