@@ -72,6 +72,11 @@ ENVIRONMENTS: tuple[Entry, ...] = (
         "buying what somebody asks for in a web shop, in text or in a real browser; generated products, or the files of WebShop",
     ),
     Entry(
+        f"{NAMESPACE}/PaperSearch-v0",
+        "agent_gym.envs.papers:PaperSearchEnv",
+        "finding the papers that answer a question by searching and following citations; a generated literature, or your papers and questions",
+    ),
+    Entry(
         f"{NAMESPACE}/FrozenLake-v0",
         "agent_gym.envs.toy_text:FrozenLakeTextEnv",
         "Gymnasium's FrozenLake in words: crossing ice with holes on generated maps, slippery or not",

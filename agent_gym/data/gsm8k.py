@@ -105,7 +105,9 @@ def _from_sample(row: Mapping[str, Any], where: str) -> dict[str, Any]:
     if not isinstance(question, str) or not question.strip():
         raise ValueError(f"{where}: field 'prompt' must be a text or messages with a user message, not {row['prompt']!r:.120}")
     number = sample.extra_info.get("index", "")
+    judged = {} if sample.style.startswith("rule") else {"reward_model": dict(sample.reward_model), "extra_info": dict(sample.extra_info)}
     return {
+        **judged,
         "id": str(row.get("id") or (f"{sample.extra_info.get('split', 'row')}-{number}" if number != "" else where)),
         "question": question.strip(),
         "answer": [_gold(one, where, "reward_model.ground_truth") for one in sample.answers],

@@ -317,7 +317,14 @@ def _from_sample(row: _Row) -> QATask:
         hops=_hop_order(question, golds, titles, paragraphs, ()),
         prompt=({"role": "user", "content": sample.prompt},) if isinstance(sample.prompt, str) else sample.prompt,
         data_source=sample.data_source,
-        extra={**sample.other, "env_kwargs": dict(sample.env_kwargs), "agent_name": sample.agent_name},
+        extra={
+            **sample.other,
+            "env_kwargs": dict(sample.env_kwargs),
+            "agent_name": sample.agent_name,
+            "reward_model": dict(sample.reward_model),
+            "extra_info": dict(sample.extra_info),
+            "data_source": sample.data_source,
+        },
     )
 
 

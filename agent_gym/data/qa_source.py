@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -93,6 +93,7 @@ LEVELS = tuple(HOTPOTQA.worlds)
 ALIAS_FILE = "id_aliases.json"
 """Where 2WikiMultihopQA keeps the other names of its answers."""
 _SPLITS = ("train", "validation", "test")
+Task = TypeVar("Task")
 
 
 class QASource(Protocol):
@@ -199,7 +200,7 @@ class EmbeddedSource:
 
 
 @dataclass(frozen=True, slots=True)
-class RowSource:
+class RowSource(Generic[Task]):
     """The rows of a file, which are those of one split.
 
     Attributes:
@@ -211,7 +212,7 @@ class RowSource:
 
     name: str
     split: str
-    tasks: tuple[QATask, ...]
+    tasks: tuple[Task, ...]
     aliases: AliasTable = field(default_factory=dict, compare=False)
 
     @property
@@ -219,7 +220,7 @@ class RowSource:
         """See `QASource`."""
         return len(self.tasks)
 
-    def by_index(self, index: int) -> QATask:
+    def by_index(self, index: int) -> Task:
         """See `QASource`.
 
         Args:
@@ -235,7 +236,7 @@ class RowSource:
             raise ValueError(f"options['index'] is {index}, and {self.name} has {len(self.tasks)} tasks, counted from 0")
         return self.tasks[index]
 
-    def draw(self, number: int) -> QATask:
+    def draw(self, number: int) -> Task:
         """See `QASource`.
 
         Args:

@@ -107,7 +107,7 @@ class GSM8KEnv(ToolTaskEnv):
         if parsed.answer is None and not parsed.calls and not parsed.has_marker:
             marked = marked_answer(parsed.content)
             if marked is not None:
-                return self._end(StopReason.ANSWER, self._score(marked, parsed.content), marked, 0)
+                return self._end(StopReason.ANSWER, self._final_score(marked, parsed.content), marked, 0)
         return super()._without_calls(parsed)
 
     def _score(self, answer: str | None, content: str) -> Score:

@@ -30,6 +30,7 @@ from agent_gym.data.qa_loaders import QATask, accept_aliases, parse_qa
 from agent_gym.data.qa_metrics import AnswerScores, exact_match, normalize_answer, score_answer, sub_exact_match, title_recall
 from agent_gym.data.qa_source import HOTPOTQA, EmbeddedSource, QASet, QASource, open_source
 from agent_gym.data.samples import message_text
+from agent_gym.envs.rebuilt import fewest_dropped, with_text
 from agent_gym.envs.tool import Score, ToolEnv
 from agent_gym.envs.whole_numbers import whole_number
 from agent_gym.search import Corpus, Document, Hit, HttpSearcher, LuceneBM25, Searcher, open_searcher
@@ -273,11 +274,14 @@ class HotpotQAEnv(ToolEnv):
             pages = (Document(f"{number:04d}", page.title, page.text) for number, page in enumerate(task.paragraphs))
             self._searcher = self._build(list(pages))
         else:
-            raise ValueError(f"task {task.id!r} has no paragraphs to search in; make the environment with corpus=")
+            raise ValueError(
+                f"task {task.id!r} has no paragraphs to search in (extra_info.context of a sample); make the environment with corpus="
+            )
         self._forget()
         self.qa = task
         self.task_id = task.id
-        return {"id": task.id, "question": task.question, "answer": list(task.answers), "type": task.type, "level": task.level}
+        row = {"id": task.id, "question": task.question, "answer": list(task.answers), "type": task.type, "level": task.level}
+        return {**row, **{name: task.extra[name] for name in ("reward_model", "extra_info", "data_source") if name in task.extra}}
 
     def _engine(self) -> Searcher:
         if self._searcher is None:
@@ -321,7 +325,7 @@ class HotpotQAEnv(ToolEnv):
         messages = self._question_messages()
         if self.force_first_search:
             found = self.chat.truncate_text(self._print(list(self._passages.values())), self.max_tool_result_tokens)
-            return _with_text(messages, f"Search results for the question:\n\n{found}")
+            return with_text(messages, f"Search results for the question:\n\n{found}")
         return messages
 
     def _question_messages(self) -> list[Message]:
@@ -332,7 +336,7 @@ class HotpotQAEnv(ToolEnv):
         own: list[Message] = [{"role": str(one["role"]), "content": message_text(one), "trusted": True} for one in self._present.prompt]
         if not own:
             return [self._system_message(), {"role": "user", "content": self._present.question}]
-        return own if own[0]["role"] == "system" else [self._system_message(), *own]
+        return self._with_system(own)
 
     def _require_room(self) -> None:
         """Refuse a task that even without any state is longer than the budget."""
@@ -345,16 +349,11 @@ class HotpotQAEnv(ToolEnv):
 
     def _rebuild(self) -> list[Message]:
         """Make the whole prompt from the state, within the budget; see `AgentEnv._rebuild`."""
-        droppable = len(self._passages) + len(self._feedback) + len(self._queries) + 1
-        low, high = 0, droppable  # the smallest number of dropped items that fits, by bisection; with all dropped the task alone is left
-        middle = 0  # most often nothing needs to go
-        while low < high:
-            if len(self.chat.render(self._state_messages(middle), self.tools)) <= self.rebuild_tokens:
-                high = middle
-            else:
-                low = middle + 1
-            middle = (low + high) // 2
-        return self._state_messages(low)
+        droppable = len(self._passages) + len(self._feedback) + len(self._queries) + 1  # with all dropped the task alone is left
+        dropped = fewest_dropped(
+            droppable, lambda count: len(self.chat.render(self._state_messages(count), self.tools)) <= self.rebuild_tokens
+        )
+        return self._state_messages(dropped)
 
     def _state_messages(self, dropped: int) -> list[Message]:
         """The prompt without the first `dropped` items: passages go first, then feedback, then queries, each oldest first; last the turns."""
@@ -373,7 +372,7 @@ class HotpotQAEnv(ToolEnv):
             left = self.max_turns - self.turn
             parts.append(f"You have {left} {'reply' if left == 1 else 'replies'} left.")
         messages = self._question_messages()
-        return _with_text(messages, "\n\n".join(parts)) if parts else messages
+        return with_text(messages, "\n\n".join(parts)) if parts else messages
 
     def _state_text(self) -> str:
         """The state that a rebuilt prompt shows, as one text."""
@@ -485,14 +484,6 @@ def _print_lines(hits: Sequence[Hit]) -> str:
 def _plain(text: str) -> str:
     """The text without what markup is made of, on one line, in the composed spelling that many tokenizers turn it into."""
     return " ".join(unicodedata.normalize("NFC", text).translate(dict.fromkeys(map(ord, "<>[]{}|"), "")).split())
-
-
-def _with_text(messages: list[Message], more: str) -> list[Message]:
-    """The messages with text of the world: a paragraph of the last one, or a message of its own behind what is trusted or not the user's."""
-    last = messages[-1]
-    if last.get("trusted") or last["role"] != "user":
-        return [*messages, {"role": "user", "content": more}]
-    return [*messages[:-1], {**last, "content": f"{last['content']}\n\n{more}"}]
 
 
 def _engine(search: str | SearchEngine) -> SearchEngine:

@@ -20,20 +20,25 @@ For more, subclass `ToolEnv` and override what differs; the hooks, in the order 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
 from agent_gym.chat import Message, load_tokenizer
 from agent_gym.context import Append
 from agent_gym.core import Action, AgentEnv, Observation, Outcome
+from agent_gym.data.samples import is_sample
 from agent_gym.envs.answers import accepted_of, answers_match
+from agent_gym.envs.judge import JudgeFunction
+from agent_gym.envs.row_rewards import RowReward, RowRewards, final_answer, own_reward
 from agent_gym.envs.tool_prompt import PromptEnd, ToolPrompt, turn_end_ids
 from agent_gym.envs.whole_numbers import task_index, whole_number
+from agent_gym.tools.background import workers
 from agent_gym.tools.base import BaseTool, ToolContext
 from agent_gym.tools.execution import CallResult, ToolSet, arun_calls, run_calls
 from agent_gym.tools.formats import ToolCallFormat
@@ -71,6 +76,7 @@ class Score:
 
 _NO_SCORE = Score()
 Reward = Callable[[str | None, Mapping[str, Any]], "float | bool | Score"]
+_Result = TypeVar("_Result")
 
 
 class ToolEnv(AgentEnv):
@@ -91,6 +97,9 @@ class ToolEnv(AgentEnv):
             each split its own.
         reward: called with the answer (None where the reply had none) and the task; returns a number, a bool or a `Score`. Without it an
             answer that equals an accepted one gives 1, as numbers where both are numbers, else as text without regard to case and blanks.
+        judge: judges the answers of rows whose `reward_model.style` is "model": a function, a registered name, or the address of a server (see
+            `agent_gym.envs.judge`).
+        allow_functions: whether rows whose `reward_model.style` is "function" may name functions to import; registered ones they always may.
         tool_format: how calls are written: a name of `agent_gym.tools.FORMATS` ("hermes", "gpt_oss", "kimi" and so on), "auto", or a
             response template.
         max_parallel_calls: calls of one turn beyond it are not run, and together answered by one error.
@@ -125,6 +134,8 @@ class ToolEnv(AgentEnv):
         tools: Sequence[BaseTool | str] = (),
         tasks: Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
         reward: Reward | None = None,
+        judge: str | Mapping[str, Any] | JudgeFunction | None = None,
+        allow_functions: bool = False,
         tool_format: str | Mapping[str, Any] | ToolCallFormat = "hermes",
         max_parallel_calls: int = 4,
         system_prompt: str | None = None,
@@ -144,8 +155,11 @@ class ToolEnv(AgentEnv):
         kwargs["end_of_turn_ids"] = (*kwargs.get("end_of_turn_ids", ()), *turn_end_ids(opened, self.tool_format))
         super().__init__(tokenizer=opened, markers=(*self.tool_format.markers, *markers), tools=prompt.tools, **kwargs)
         self._system_text = prompt.system_text(self.system_prompt if system_prompt is None else system_prompt)
+        self._tool_text = prompt.system_text("")
         self._prompt_end = PromptEnd(self.chat)
         self._reward = reward
+        self._row_rewards = RowRewards(judge, allow_functions)
+        self._row_reward: RowReward | None = None
         self._rows = _rows_of_split(tasks, self.split)
         self._require_answers(self._rows, "tasks")
         self.task: Mapping[str, Any] = _NOTHING
@@ -190,6 +204,8 @@ class ToolEnv(AgentEnv):
         """Refuse rows whose answers are none, where it is we who compare them: before an episode is played, not behind it."""
         if self._reward is None and type(self)._score is ToolEnv._score:
             for index, row in enumerate(rows):
+                if own_reward(row):
+                    continue
                 accepted_of(row, f"{where}[{index}]" if where == "tasks" else where)
 
     def _drawn(self, n: int) -> int:
@@ -212,7 +228,7 @@ class ToolEnv(AgentEnv):
                 f"{dict(self.task)!r:.300}"
             )
         messages = [self._given_message(index, one) for index, one in enumerate(prompt)]
-        return messages if messages[0]["role"] == "system" else [self._system_message(), *messages]
+        return self._with_system(messages)
 
     def _given_message(self, index: int, message: Any) -> Message:
         """A message of the task's own prompt; its content may be parts, of which those of type text are shown."""
@@ -250,8 +266,18 @@ class ToolEnv(AgentEnv):
         if self._reward is not None:
             value = self._reward(answer, self.task)
             return value if isinstance(value, Score) else Score(float(value), is_success=float(value) >= 1.0)
+        if answer is None and is_sample(self.task):
+            answer = final_answer(content)
         right = answer is not None and any(answers_match(answer, one) for one in accepted_of(self.task))
         return Score(float(right), is_success=right)
+
+    def _final_score(self, answer: str | None, content: str) -> Score:
+        """The score of the end: the environment's own, or what the row says that its reward is."""
+        if self._row_reward is None:
+            return self._score(answer, content)
+        worth = self._row_reward(answer, content)
+        metrics = _NOTHING if type(self)._score is ToolEnv._score else self._score(answer, content).metrics
+        return Score(worth, is_success=worth >= 1.0, metrics=metrics)
 
     @property
     def _prefix(self) -> str:
@@ -274,6 +300,9 @@ class ToolEnv(AgentEnv):
     def _begin(self, options: dict[str, Any]) -> Observation:
         """Start a task; see `AgentEnv._begin`."""
         self.task = self._task(options)
+        given = options.get("task")
+        row = given if isinstance(given, Mapping) and is_sample(given) else self.task
+        self._row_reward = None if self._reward is not None else self._row_rewards.of(row, f"task {self.task_id!r}")
         self._entropy = int(self.np_random.integers(2**62))
         self.state = {}
         self._total_calls = self._total_errors = 0
@@ -291,11 +320,15 @@ class ToolEnv(AgentEnv):
     async def _arespond(self, action: Action) -> Outcome:
         """Answer a reply in an event loop; see `AgentEnv._arespond`."""
         parsed = self.tool_format.parse(action.text, prefix=self._prefix, tools=self._schemas)
-        ended = self._without_calls(parsed)
+        ended = await self._aside(lambda: self._without_calls(parsed))
         if ended is not None:
             return ended
         results = await arun_calls(self.tool_set, parsed.calls, self._context(), max_parallel_calls=self.max_parallel_calls)
-        return self._with_results(action, parsed, results)
+        return await self._aside(lambda: self._with_results(action, parsed, results))
+
+    async def _aside(self, call: Callable[[], _Result]) -> _Result:
+        """Make a call, in a worker thread where a judge or a function of a row may be asked: they wait, and the loop must not."""
+        return call() if self._row_reward is None else await asyncio.wrap_future(workers.submit(call))
 
     def _context(self) -> ToolContext:
         return ToolContext(self.task, self.turn, 0, None, self.state, self._entropy)
@@ -304,14 +337,14 @@ class ToolEnv(AgentEnv):
         """The outcome of a reply that answers, or has no call; None where there are calls to run."""
         answer = parsed.answer
         if answer is not None:
-            return self._end(StopReason.ANSWER, self._score(answer, parsed.content), answer, len(parsed.calls))
+            return self._end(StopReason.ANSWER, self._final_score(answer, parsed.content), answer, len(parsed.calls))
         if parsed.calls:
             return None
         if parsed.has_marker:
             text = "Error (invalid_json): there is a part of a tool call, and no whole one. Nothing was run."
             info = {"action_valid": False, "n_malformed": 1}
             return Outcome(Observation(messages=({"role": "tool", "content": text},)), info=info)
-        return self._end(StopReason.NO_CALL, self._score(None, parsed.content), "", 0)
+        return self._end(StopReason.NO_CALL, self._final_score(None, parsed.content), "", 0)
 
     def _with_results(self, action: Action, parsed: ParsedAction, results: Sequence[CallResult]) -> Outcome:
         """The outcome of a reply whose calls have been run."""
@@ -353,7 +386,7 @@ class ToolEnv(AgentEnv):
                     f"the tool {finished.name!r} returned info={{'is_success': {success!r:.100}}}; it must be a bool"
                 ) from error
             return Score(turn.reward, turn.parts, turn.is_success or success, turn.metrics), ""
-        last = self._score(str(answer), content)
+        last = self._final_score(str(answer), content)
         parts = {**self._parts(turn, ())}
         for name, value in self._parts(last, ()).items():
             parts[name] = parts.get(name, 0.0) + value
@@ -429,6 +462,13 @@ class ToolEnv(AgentEnv):
     def _system_message(self) -> Message:
         """The system message: our own text, in which the format's markers may stand for what they are."""
         return {"role": "system", "content": self._system_text, "trusted": True}
+
+    def _with_system(self, messages: Sequence[Message]) -> list[Message]:
+        """The messages of a row behind our system message, or behind their own, which is its author's and is told of the tools as ours is."""
+        first = messages[0]
+        if first["role"] != "system":
+            return [self._system_message(), *messages]
+        return [{**first, "content": f"{first['content']}\n\n{self._tool_text}".strip(), "trusted": True}, *messages[1:]]
 
     @property
     def num_tasks(self) -> int | None:
