@@ -194,6 +194,10 @@ class BaseTool(ABC):
             )
         return self._checker
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: all but the compiled checker, which the copy makes anew."""
+        return {key: value for key, value in self.__dict__.items() if key != "_checker"}
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}(name={self.name!r})"
 
@@ -226,6 +230,7 @@ _Registered = TypeVar("_Registered", bound=ToolFactory)
 
 _REGISTRY: dict[str, str | ToolFactory] = {
     "calculator": "agent_gym.tools.calculator:Calculator",
+    "python": "agent_gym.tools.sandbox.tool:PythonTool",
     "unit_converter": "agent_gym.tools.units:UnitConverter",
 }
 
