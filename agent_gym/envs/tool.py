@@ -34,7 +34,7 @@ from agent_gym.core import Action, AgentEnv, Observation, Outcome
 from agent_gym.envs.answers import accepted_of, answers_match
 from agent_gym.envs.tool_prompt import ToolPrompt, generation_prefix
 from agent_gym.envs.whole_numbers import task_index, whole_number
-from agent_gym.tools.base import BaseTool, ToolContext
+from agent_gym.tools.base import BaseTool, ToolContext, Toolkit
 from agent_gym.tools.execution import CallResult, ToolSet, arun_calls, run_calls
 from agent_gym.tools.formats import ToolCallFormat
 from agent_gym.tools.parsing import ParsedAction, get_format
@@ -85,7 +85,8 @@ class ToolEnv(AgentEnv):
     Tool schemas are text of the world: control tokens and markers that stand in them are shown as text.
 
     Args:
-        tools: tools (`BaseTool`, or made by `agent_gym.tools.tool`) and names of registered ones.
+        tools: tools (`BaseTool`, or made by `agent_gym.tools.tool`), names of registered ones, and toolkits (`agent_gym.tools.mcp.MCPTools`),
+            which this environment opens and closes.
         tasks: rows, each a mapping with `question` (a text) or `prompt` (a text or chat messages), and `answer` (a text, a number, or a
             list of accepted ones) or `reward_model["ground_truth"]`; `id` and anything else is kept. A mapping from split to rows gives
             each split its own.
@@ -121,7 +122,7 @@ class ToolEnv(AgentEnv):
     def __init__(
         self,
         *,
-        tools: Sequence[BaseTool | str] = (),
+        tools: Sequence[BaseTool | Toolkit | str] = (),
         tasks: Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
         reward: Reward | None = None,
         tool_format: str | Mapping[str, Any] | ToolCallFormat = "hermes",
@@ -255,6 +256,7 @@ class ToolEnv(AgentEnv):
 
     def _begin(self, options: dict[str, Any]) -> Observation:
         """Start a task; see `AgentEnv._begin`."""
+        self.tool_set.begin_episode()
         self.task = self._task(options)
         self._entropy = int(self.np_random.integers(2**62))
         self.state = {}
@@ -278,6 +280,11 @@ class ToolEnv(AgentEnv):
             return ended
         results = await arun_calls(self.tool_set, parsed.calls, self._context(), max_parallel_calls=self.max_parallel_calls)
         return self._with_results(action, parsed, results)
+
+    def close(self) -> None:
+        """Close what the tools hold open."""
+        self.tool_set.close()
+        super().close()
 
     def _context(self) -> ToolContext:
         return ToolContext(self.task, self.turn, 0, None, self.state, self._entropy)
