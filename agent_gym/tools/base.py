@@ -22,7 +22,18 @@ import numpy as np
 
 from agent_gym.tools.validation import ArgumentChecker, check_parameters
 
-__all__ = ["ASYNC_TIMEOUT", "BaseTool", "OpenToolkit", "ToolContext", "ToolResult", "Toolkit", "get_tool", "nearest", "register_tool", "tool_names"]
+__all__ = [
+    "ASYNC_TIMEOUT",
+    "BaseTool",
+    "OpenToolkit",
+    "ToolContext",
+    "ToolResult",
+    "Toolkit",
+    "get_tool",
+    "nearest",
+    "register_tool",
+    "tool_names",
+]
 
 ASYNC_TIMEOUT = 10.0
 """Seconds that an asynchronous tool may take unless it says otherwise; a synchronous one has no limit of its own."""

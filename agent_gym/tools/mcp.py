@@ -85,7 +85,9 @@ class MCPTools(Toolkit):
         if not self.is_http:
             words = self.command
             if not words or any(not isinstance(one, str) or "\0" in one for one in words) or not words[0]:
-                raise ValueError(f"server must be a command (a string or its words) or a URL that begins with http:// or https://, not {self.server!r}")
+                raise ValueError(
+                    f"server must be a command (a string or its words) or a URL that begins with http:// or https://, not {self.server!r}"
+                )
         for name in ("timeout", "start_timeout"):
             seconds = getattr(self, name)
             if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds <= 1e6:
@@ -189,7 +191,9 @@ class _Session(OpenToolkit):
             by_name.setdefault(str(one["name"]), one)
         unknown = [name for name in given.tools or () if name not in by_name]
         if unknown:
-            raise ValueError(f"the MCP server {given.label} has no tool {', '.join(map(repr, unknown))}; it has {', '.join(map(repr, by_name)) or 'none'}")
+            raise ValueError(
+                f"the MCP server {given.label} has no tool {', '.join(map(repr, unknown))}; it has {', '.join(map(repr, by_name)) or 'none'}"
+            )
         taken: set[str] = set()
         made: list[BaseTool] = []
         for name in by_name if given.tools is None else dict.fromkeys(given.tools):
@@ -321,7 +325,9 @@ class _Connection:
 
     def open(self) -> list[Mapping[str, Any]]:
         """Open it and wait for the list of tools."""
-        logging.getLogger("mcp").addHandler(logging.NullHandler())  # a server that writes rubbish shall not write it on the trainer's terminal
+        logging.getLogger("mcp").addHandler(
+            logging.NullHandler()
+        )  # a server that writes rubbish shall not write it on the trainer's terminal
         _LIVE.add(self)
         self._ended = sessions.submit(self._hold())
         try:

@@ -83,7 +83,9 @@ def everything() -> CallToolResult:
             ImageContent(type="image", data="aGVsbG8=", mime_type="image/png"),
             ResourceLink(type="resource_link", name="page", uri="file:///page"),
             EmbeddedResource(type="resource", resource=TextResourceContents(uri="file:///text", text="embedded")),
-            EmbeddedResource(type="resource", resource=BlobResourceContents(uri="file:///blob", blob="aGVsbG8h", mime_type="application/pdf")),
+            EmbeddedResource(
+                type="resource", resource=BlobResourceContents(uri="file:///blob", blob="aGVsbG8h", mime_type="application/pdf")
+            ),
         ]
     )
 
