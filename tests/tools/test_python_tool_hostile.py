@@ -181,13 +181,12 @@ def test_one_that_ignores_signals_or_stands_still_ends_at_the_time_limit(state: 
 def test_signals_reach_nothing_outside_and_not_the_init(victim: int, tmp_path: Path) -> None:
     code = f"""
 import os, signal
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGSTOP):
-    for process in (1, {victim}):
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGSTOP):  # to all others as well: here, and never in a control
+    for process in (1, {victim}, -1):
         try:
             os.kill(process, number)
         except (ProcessLookupError, PermissionError):
             pass
-os.kill(-1, signal.SIGKILL)
 """
     found = run(code + "print('still here')")
     assert (found.output, found.exit_code) == (b"still here\n", 0)
@@ -230,28 +229,28 @@ def _status(process: str) -> str:
 
 
 def test_nothing_outside_is_traced_or_read(victim: int, tmp_path: Path) -> None:
-    code = f"""
+    code = """
 import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)
 def tried(name, *arguments):
     done = getattr(libc, name)(*arguments)
     print(name, "worked" if done >= 0 else os.strerror(ctypes.get_errno()))
-for process in ({victim}, 1, os.getppid()):
-    if process > 1 or os.getppid() == 1:
-        tried("ptrace", 16, process, None, None)
-        libc.ptrace(17, process, None, None)
+for process in {processes}:
+    tried("ptrace", 16, process, None, None)
 buffer = ctypes.create_string_buffer(8)
 class Vector(ctypes.Structure):
     _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
 local = Vector(ctypes.addressof(buffer), 8)
 remote = Vector(1, 8)
-tried("process_vm_readv", {victim}, ctypes.byref(local), 1, ctypes.byref(remote), 1, 0)
+tried("process_vm_readv", {processes}[0], ctypes.byref(local), 1, ctypes.byref(remote), 1, 0)
 """
-    control = bare(code, tmp_path)
+    control = bare(code.replace("{processes}", repr([victim])), tmp_path)
     if os.geteuid() == 0:
         assert "ptrace worked" in control
         assert "process_vm_readv Bad address" in control, "the right is given, and only the address is wrong"
-    assert shown(code).splitlines() == ["ptrace Operation not permitted"] * 3 + ["process_vm_readv Operation not permitted"]
+    assert shown(code.replace("{processes}", f"[{victim}, 1, os.getppid()]")).splitlines() == ["ptrace Operation not permitted"] * 3 + [
+        "process_vm_readv Operation not permitted"
+    ]
 
 
 # ------------------------------------------------------------------------------------------------ output, time, memory, files
@@ -286,7 +285,7 @@ print(len(held) * 10)
     assert bare(code.format(most=50), tmp_path).strip() == "500"
     assert 100 <= int(shown(code.format(most=1000), memory=256 * MIB)) <= 250
     assert "MemoryError" in shown("x = 'a' * (10 << 30)")
-    assert "MemoryError" in shown("import mmap\nmmap.mmap(-1, 10 << 30)")
+    assert "Cannot allocate memory" in shown("import mmap\nmmap.mmap(-1, 10 << 30)")
 
 
 @pytest.mark.parametrize("kind", ["private", "shared"])
@@ -499,6 +498,8 @@ def tried(what, call):
         print(what, "worked")
     except OSError as error:
         print(what, error.strerror)
+    except ValueError as error:
+        print(what, "Operation not permitted" if "not allowed" in str(error) else error)
 def called(name, *arguments):
     if getattr(libc, name)(*arguments) < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

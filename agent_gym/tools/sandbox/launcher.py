@@ -174,7 +174,7 @@ def _build_tree(config: dict[str, Any], uid: int) -> None:
             if not os.path.islink(folder):
                 _mount("tmpfs", folder, "tmpfs", _READ_ONLY | _NO_SUID | _NO_DEVICES, "size=4k,nr_inodes=2,mode=555")
     _mount(
-        "tmpfs", "/writable", "tmpfs", _NO_SUID | _NO_DEVICES | _NO_EXEC, f"size={config['disk']},nr_inodes={config['files'] + 5},mode=755"
+        "tmpfs", "/writable", "tmpfs", _NO_SUID | _NO_DEVICES | _NO_EXEC, f"size={config['disk']},nr_inodes={config['files'] + 4},mode=755"
     )
     for name, target in (("box", "/new/box"), ("tmp", "/new/tmp"), ("shm", "/new/dev/shm")):
         os.mkdir(f"/writable/{name}", 0o700)

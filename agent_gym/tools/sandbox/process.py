@@ -429,15 +429,17 @@ class _Watch:
     def _finished(self, limit: str) -> Finished:
         said = self._said
         output = bytes(self._output[: self._limits.output])
+        if "missing" in said:
+            raise EnvFault(f"this machine does not let it. Missing: {said['missing']}")
+        if "fault" in said:
+            raise EnvFault(f"the Python sandbox did not start: {said['fault']}")
         if "exit" in said and limit != "output":
             code = os.waitstatus_to_exitcode(int(said["exit"]))
             return Finished(output, code, "time" if code == -signal.SIGXCPU else "")
         if limit and "started" in said:
             return Finished(output, -int(signal.SIGKILL), limit)
-        if "missing" in said:
-            raise EnvFault(f"this machine does not let it. Missing: {said['missing']}")
-        if "fault" in said or limit:
-            raise EnvFault(f"the Python sandbox did not start: {said.get('fault', f'not within {START_LIMIT:g} seconds')}")
+        if limit:
+            raise EnvFault(f"the Python sandbox did not start within {START_LIMIT:g} seconds")
         raise EnvFault("the Python sandbox was ended from outside")
 
     def _memory(self) -> int:
