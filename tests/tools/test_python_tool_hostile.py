@@ -196,12 +196,15 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGSTOP):  
 
 
 def test_orphans_are_reaped_and_zombies_end_with_the_program(mark: str, tmp_path: Path) -> None:
-    zombies = calling_itself(mark) + "for _ in range(10):\n    if os.fork() == 0:\n        os._exit(0)\ntime.sleep({wait})"
-    with subprocess.Popen([os.path.realpath(sys.executable), "-S", "-c", zombies.format(wait=300)]) as process:
-        while len(named(mark)) < 11:
-            time.sleep(0.02)
+    zombies = "for _ in range(10):\n    if os.fork() == 0:\n        os._exit(0)\nprint('up', flush=True)\ntime.sleep({wait})"
+    control = calling_itself(f"{mark}c") + zombies.format(wait=300)  # another name: the machine's own init may be slow to reap them
+    with subprocess.Popen([os.path.realpath(sys.executable), "-S", "-c", control], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert len(named(f"{mark}c")) == 11
         process.kill()
-    assert run(zombies.format(wait=0.2)).exit_code == 0
+    found = run(calling_itself(mark) + zombies.format(wait=0.2))
+    assert (found.output, found.exit_code) == (b"up\n", 0)
     assert named(mark) == []
     orphans = """
 import os

@@ -7,6 +7,7 @@ time and the memory of all processes together. `launcher` builds it, `seccomp` f
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import glob
 import json
@@ -364,7 +365,10 @@ class _Watch:
 
     def stop(self) -> None:
         """Have everything inside killed, and wait until it is."""
-        self._control.close()
+        if not self._control.closed:
+            with contextlib.suppress(OSError):
+                self._control.write(b"x")  # closing alone says nothing where a process forked meanwhile holds this end too
+            self._control.close()
         try:
             self._process.wait(10.0)
         except subprocess.TimeoutExpired:  # the launcher itself hangs; the death signal of what it started does the rest
@@ -385,7 +389,10 @@ class _Watch:
             if now >= self._end:
                 limit = "time"
                 break
-            for descriptor, _event in poll.poll(max(1.0, 1000.0 * min(self._end - now, _TICK))):
+            ready = poll.poll(max(1.0, 1000.0 * min(self._end - now, _TICK)))
+            if not ready and self._process.poll() is not None:
+                break  # all is over, and a process forked meanwhile holds our pipes open
+            for descriptor, _event in ready:
                 if not self._read(descriptor):
                     poll.unregister(descriptor)
                     open_ends.discard(descriptor)
