@@ -176,3 +176,28 @@ def test_a_sandbox_that_cannot_be_started_is_a_fault_of_the_world_and_not_of_the
         PythonTool()
     monkeypatch.undo()
     assert ask(PythonTool(), "1").text == "1"
+
+
+def test_a_process_forked_during_a_run_does_not_hold_its_end_up(python: PythonTool) -> None:
+    """A vector environment forks its workers while tools run; the copies of our pipes in them must not keep a run going."""
+    import os
+    import threading
+
+    found = []
+    running = threading.Thread(target=lambda: found.append(Sandbox(Limits(time=3.0)).run("import time\nwhile True: time.sleep(1)")))
+    running.start()
+    children = []
+    for _ in range(8):
+        time.sleep(0.15)
+        child = os.fork()
+        if child == 0:
+            time.sleep(60)
+            os._exit(0)
+        children.append(child)
+    started = time.monotonic()
+    running.join(50.0)
+    assert [one.limit for one in found] == ["time"]
+    assert time.monotonic() - started < 25.0
+    for child in children:
+        os.kill(child, 9)
+        os.waitpid(child, 0)

@@ -21,7 +21,6 @@ import resource
 import select
 import signal
 import struct
-import sys
 from typing import Any, NoReturn
 
 _NEW = {"user": 0x10000000, "pid": 0x20000000, "net": 0x40000000, "ipc": 0x08000000, "uts": 0x04000000, "mnt": 0x00020000}
@@ -304,14 +303,19 @@ def _guarded(work: Any, *arguments: Any) -> NoReturn:
 
 def main() -> NoReturn:
     """Read the order and carry it out."""
-    (length,) = struct.unpack("<Q", sys.stdin.buffer.raw.read(8))
+    (length,) = struct.unpack("<Q", _exactly(8))
+    _guarded(launch, json.loads(_exactly(length)))
+
+
+def _exactly(length: int) -> bytes:
+    """So many bytes of standard input; not one more, since what follows is a word to stop."""
     text = b""
     while len(text) < length:
         part = os.read(0, length - len(text))
-        if not part:
+        if not part:  # the trainer is gone
             os._exit(1)
         text += part
-    _guarded(launch, json.loads(text))
+    return text
 
 
 if __name__ == "__main__":
