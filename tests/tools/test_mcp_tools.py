@@ -18,6 +18,7 @@ from typing import Any
 
 import gymnasium
 import pytest
+from helpers import require
 
 import agent_gym
 from agent_gym.core import EnvFault
@@ -29,8 +30,7 @@ from agent_gym.tools import CallResult, ToolCall, ToolSet, run_calls
 from agent_gym.tools.mcp import MCPTools, _Session
 from agent_gym.trajectory import StopReason
 
-if not os.environ.get("AGENT_GYM_REQUIRE_ALL"):
-    pytest.importorskip("mcp")
+require("mcp")
 gymnasium.register_envs(agent_gym)
 HERE = Path(__file__).parent
 TASKS = [{"question": "What?", "answer": "3"}]

@@ -8,6 +8,10 @@ import _ast
 import builtins
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 
 def _hook(kind, value, trace):  # type: ignore[no-untyped-def]  # the frames of this file are none of the reader's business
     while trace is not None and trace.tb_frame.f_code.co_filename == "<string>":
@@ -25,7 +29,7 @@ def _run(seed: int) -> None:
         import random
 
         random.seed(seed)
-    tree = compile(source, "/main.py", "exec", 0x400, dont_inherit=True)  # a tree and no code
+    tree: Any = compile(source, "/main.py", "exec", 0x400, dont_inherit=True)  # a tree and no code
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], _ast.Expr) else None
     module = type(sys)("__main__")
     module.__dict__.update(__file__="/main.py", __builtins__=builtins)
