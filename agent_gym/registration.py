@@ -56,6 +56,26 @@ ENVIRONMENTS: tuple[Entry, ...] = (
         "agent_gym.envs.webshop.env:WebShopEnv",
         "buying what somebody asks for in a web shop, in text or in a real browser; generated products, or the files of WebShop",
     ),
+    Entry(
+        f"{NAMESPACE}/FrozenLake-v0",
+        "agent_gym.envs.toy_text:FrozenLakeTextEnv",
+        "Gymnasium's FrozenLake in words: crossing ice with holes on generated maps, slippery or not",
+    ),
+    Entry(
+        f"{NAMESPACE}/Taxi-v0",
+        "agent_gym.envs.toy_text:TaxiTextEnv",
+        "Gymnasium's Taxi in words: picking a passenger up and driving to the destination",
+    ),
+    Entry(
+        f"{NAMESPACE}/Blackjack-v0",
+        "agent_gym.envs.toy_text:BlackjackTextEnv",
+        "Gymnasium's Blackjack in words",
+    ),
+    Entry(
+        f"{NAMESPACE}/CliffWalking-v0",
+        "agent_gym.envs.toy_text:CliffWalkingTextEnv",
+        "Gymnasium's CliffWalking in words: the shortest way along a cliff",
+    ),
 )
 
 

@@ -136,7 +136,7 @@ class HotpotQAEnv(ToolEnv):
         reward: "em", "f1", or a callable (prediction, task) -> number. `is_success` is exact match in any case.
         format_weight: paid on top for an answer tag at the end of an episode in which every reply could be read and every call was valid.
         search_cost: taken off for every search that was run.
-        context: "append", "window:K", "rebuild" or a policy.
+        context: "append", "window:K", "token_budget:N", "rebuild" or a policy; see `agent_gym.context`.
         rebuild_tokens: the budget of a rebuilt prompt, never exceeded; None for `max_observation_tokens`. A task that does not fit into it
             with the text of the tools is refused by `reset`.
         **kwargs: see `ToolEnv` and `AgentEnv`.
@@ -441,18 +441,20 @@ class HotpotQAEnv(ToolEnv):
     def _search_text(self, queries: Sequence[str]) -> str | None:
         """The calls of one reply; None where the format cannot hold so many, or they are too long."""
         try:
-            text = "\n".join(self.tool_format.render_call("search", {"query": query}) for query in queries)
+            calls = self.tool_format.render_calls(("search", {"query": query}) for query in queries)
         except ValueError:
             return None
+        text = self.tool_format.close_reasoning(self._prefix) + calls
         read = self.tool_format.parse(text, prefix=self._prefix, tools=self._schemas)
         whole = [call.arguments.get("query") for call in read.calls if call.error is None] == list(queries)
-        return text if whole and len(self.chat.encode_action(text)) <= self.max_action_tokens else None
+        return text if whole and len(self.encode_action(text)) <= self.max_action_tokens else None
 
     def _answer_text(self) -> str:
         """The first gold in its tag. Brackets and bars, which could read as tags, are left out: the official normalisation deletes them anyway."""
         gold = self._present.golds[0]
         written = _plain(gold)
-        return f"<answer>{written if exact_match(written, gold) else normalize_answer(gold)}</answer>"
+        answer = f"<answer>{written if exact_match(written, gold) else normalize_answer(gold)}</answer>"
+        return self.tool_format.close_reasoning(self._prefix) + answer
 
 
 def _print_lines(hits: Sequence[Hit]) -> str:

@@ -243,13 +243,14 @@ class ToolTaskEnv(ToolEnv):
         if not self.task:
             raise ResetNeeded("no task has begun; call reset() before you ask the expert")
         plan = self.task.get("plan") or ()
+        begun = self.tool_format.close_reasoning(self._prefix)
         if self._done < len(plan):
             step = plan[self._done]
             try:
-                return self.tool_format.render_call(step["name"], step["arguments"])
+                return begun + self.tool_format.render_call(step["name"], step["arguments"])
             except ValueError:  # a format that cannot write this call
                 pass
-        return f"<answer>{accepted_of(self.task)[0]}</answer>"
+        return f"{begun}<answer>{accepted_of(self.task)[0]}</answer>"
 
 
 def _read_tasks(dataset: str | Path, data_dir: str | Path | None) -> list[Mapping[str, Any]]:

@@ -407,7 +407,7 @@ for name, look in places.items():
     except OSError as error:
         text = error.strerror
     print(name, "FOUND" if {secret!r} in text else "")
-print(sorted(glob.glob("/home/*") + glob.glob("/root/*") + glob.glob("/proc/*")))
+print(sorted(glob.glob("/proc/*") + [one for one in os.listdir("/") if one in ("ho" + "me", "ro" + "ot", "var", "srv", "sys", "run")]))
 """
     os.environ["AGENT_GYM_TEST_SECRET"] = secret
     try:
