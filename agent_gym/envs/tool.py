@@ -39,7 +39,7 @@ from agent_gym.envs.row_rewards import RowReward, RowRewards, final_answer, own_
 from agent_gym.envs.tool_prompt import PromptEnd, ToolPrompt, turn_end_ids
 from agent_gym.envs.whole_numbers import task_index, whole_number
 from agent_gym.tools.background import workers
-from agent_gym.tools.base import BaseTool, ToolContext
+from agent_gym.tools.base import BaseTool, ToolContext, Toolkit
 from agent_gym.tools.execution import CallResult, ToolSet, arun_calls, run_calls
 from agent_gym.tools.formats import ToolCallFormat
 from agent_gym.tools.parsing import ParsedAction, get_format
@@ -91,7 +91,8 @@ class ToolEnv(AgentEnv):
     Tool schemas are text of the world: control tokens and markers that stand in them are shown as text.
 
     Args:
-        tools: tools (`BaseTool`, or made by `agent_gym.tools.tool`) and names of registered ones.
+        tools: tools (`BaseTool`, or made by `agent_gym.tools.tool`), names of registered ones, and toolkits (`agent_gym.tools.mcp.MCPTools`),
+            which this environment opens and closes.
         tasks: rows, each a mapping with `question` (a text) or `prompt` (a text or chat messages), and `answer` (a text, a number, or a
             list of accepted ones) or `reward_model["ground_truth"]`; `id` and anything else is kept. A mapping from split to rows gives
             each split its own.
@@ -131,7 +132,7 @@ class ToolEnv(AgentEnv):
     def __init__(
         self,
         *,
-        tools: Sequence[BaseTool | str] = (),
+        tools: Sequence[BaseTool | Toolkit | str] = (),
         tasks: Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
         reward: Reward | None = None,
         judge: str | Mapping[str, Any] | JudgeFunction | None = None,
@@ -299,6 +300,7 @@ class ToolEnv(AgentEnv):
 
     def _begin(self, options: dict[str, Any]) -> Observation:
         """Start a task; see `AgentEnv._begin`."""
+        self.tool_set.begin_episode()
         self.task = self._task(options)
         given = options.get("task")
         row = given if isinstance(given, Mapping) and is_sample(given) else self.task
@@ -329,6 +331,11 @@ class ToolEnv(AgentEnv):
     async def _aside(self, call: Callable[[], _Result]) -> _Result:
         """Make a call, in a worker thread where a judge or a function of a row may be asked: they wait, and the loop must not."""
         return call() if self._row_reward is None else await asyncio.wrap_future(workers.submit(call))
+
+    def close(self) -> None:
+        """Close what the tools hold open."""
+        self.tool_set.close()
+        super().close()
 
     def _context(self) -> ToolContext:
         return ToolContext(self.task, self.turn, 0, None, self.state, self._entropy)

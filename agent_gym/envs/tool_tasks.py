@@ -19,7 +19,7 @@ from agent_gym.data.samples import read_rows
 from agent_gym.envs.answers import accepted_of
 from agent_gym.envs.tool import Score, ToolEnv
 from agent_gym.envs.whole_numbers import whole_number
-from agent_gym.tools.base import BaseTool
+from agent_gym.tools.base import BaseTool, Toolkit
 from agent_gym.tools.calculator import evaluate, format_number
 from agent_gym.tools.execution import CallResult
 from agent_gym.tools.units import UNITS, convert, find_unit
@@ -196,7 +196,7 @@ class ToolTaskEnv(ToolEnv):
         *,
         dataset: str | Path = "embedded",
         data_dir: str | Path | None = None,
-        tools: Sequence[BaseTool | str] | None = None,
+        tools: Sequence[BaseTool | Toolkit | str] | None = None,
         tasks: Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
         **kwargs: Any,
     ) -> None:
