@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any
 
-__all__ = ["BackgroundLoop", "Workers", "background", "never_waits", "workers"]
+__all__ = ["BackgroundLoop", "Workers", "background", "never_waits", "sessions", "workers"]
 
 _MAX_IDLE_WORKERS = 32
 _WAITING = frozenset(("GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "BEFORE_ASYNC_WITH", "SEND", "YIELD_VALUE"))
@@ -139,12 +139,15 @@ class Workers:
 
 
 background = BackgroundLoop()
+sessions = BackgroundLoop()
+"""Where connections live that outlast a call. It is another loop than the calls', which is given up when a tool blocks it."""
 workers = Workers()
 
 
 def _forget_after_fork() -> None:
     """The child of a fork has none of its parent's threads."""
     background.reset()
+    sessions.reset()
     workers.reset()
 
 

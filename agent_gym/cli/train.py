@@ -31,6 +31,7 @@ from agent_gym.cli.common import (
 )
 from agent_gym.cli.display import TrainDisplay
 from agent_gym.cli.recipe import Recipe, apply_overrides, check_fields, read_yaml, resolve
+from agent_gym.cli.sample_files import judge_of
 from agent_gym.runs import RunFolder
 from agent_gym.trainers.presets import DEFAULT_ENV, PRESETS
 
@@ -59,6 +60,8 @@ def run(args: argparse.Namespace) -> int:
             recipe = resolve(content)
             return _dry_run(recipe) if args.dry_run else _recipe_run(args, recipe, earlier.path)
         return _embedded_run(args, earlier)
+    if args.data is not None and args.model is None and args.config is None:
+        raise UsageError("--data: which model is trained on these rows? --model M")
     if args.model is None and args.config is None:
         return _embedded_run(args, None)
     content = read_yaml(args.config) if args.config is not None else {}
@@ -68,6 +71,12 @@ def run(args: argparse.Namespace) -> int:
         content["model"] = args.model
     if args.seed is not None:
         content["seed"] = args.seed
+    data = {"train_file": args.data, "judge": judge_of(args), "allow_functions": args.allow_functions or None}
+    if any(value is not None for value in data.values()):
+        before = content.get("data") or {}
+        if not isinstance(before, dict):
+            raise UsageError(f"data: wanted keys and values, not {before!r}")
+        content["data"] = {**before, **{name: value for name, value in data.items() if value is not None}}
     content = apply_overrides(content, args.overrides)
     keywords = parse_env_args(args.env_arg)
     if keywords:
@@ -94,13 +103,14 @@ def _earlier_run(args: argparse.Namespace) -> RunFolder | None:
     earlier = RunFolder(args.output_dir)
     if not earlier.exists:
         raise UsageError(f"--resume: {args.output_dir} holds no run; leave --resume out to begin one")
-    changed = [name for name in ("env", "model", "config", "overrides", "env_arg", "seed") if getattr(args, name) not in (None, [])]
+    options = ("env", "model", "config", "overrides", "env_arg", "seed", "data", "judge", "judge_model", "allow_functions")
+    changed = [name for name in options if getattr(args, name) not in (None, [], False)]
     if args.smoke:
         raise UsageError(
             "--smoke begins a run of two updates, and --resume goes on with the settings of an earlier one (a smoke run stays one); leave one of them out"
         )
     if changed:
-        names = ", ".join({"env": "ENV", "overrides": "--set", "env_arg": "--env-arg"}.get(name, f"--{name}") for name in changed)
+        names = ", ".join({"env": "ENV", "overrides": "--set"}.get(name, f"--{name.replace('_', '-')}") for name in changed)
         raise UsageError(f"--resume goes on with the settings of the run; leave out {names}, or begin another run in another --output-dir")
     return earlier
 

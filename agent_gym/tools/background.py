@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from agent_gym._background import BackgroundLoop, Workers, background, never_waits, workers
+from agent_gym._background import BackgroundLoop, Workers, background, never_waits, sessions, workers
 
-__all__ = ["BackgroundLoop", "Workers", "background", "never_waits", "workers"]
+__all__ = ["BackgroundLoop", "Workers", "background", "never_waits", "sessions", "workers"]

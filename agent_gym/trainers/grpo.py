@@ -30,7 +30,7 @@ from agent_gym.policies.base import Sampling, derive_seed
 from agent_gym.policies.transformers_policy import TransformersPolicy
 from agent_gym.trainers.advantages import Advantages, get_advantage, screen, zero_variance_groups
 from agent_gym.trainers.config import AgentGRPOConfig
-from agent_gym.trainers.environments import EnvironmentMaker, as_dataset, as_datasets, as_tokenizer, default_rows, read_row
+from agent_gym.trainers.environments import EnvironmentMaker, as_dataset, as_datasets, as_tokenizer, default_rows, read_row, routed
 from agent_gym.trainers.episodes import count_faults, flow_figures, group_numbers, with_groups
 from agent_gym.trainers.faults import RankFaults, agree
 from agent_gym.trainers.losses import LossFigures, ratio_weights, token_losses
@@ -93,8 +93,9 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         model: a causal language model of transformers, a PEFT model, or a path or name.
         args: the settings.
         env: a registered environment id, or `callable(row) -> gymnasium.Env`.
-        train_dataset: rows `{"env_id", "env_kwargs", "seed", "options"}` as a `datasets.Dataset` or a sequence of dictionaries; None takes
-            the environment's own tasks (`task_seeds`, or one row per task of a finite data set).
+        train_dataset: rows `{"env_id", "env_kwargs", "seed", "options"}`, or of the Agent-R1 sample schema (see `agent_gym.flows.samples`), as a
+            `datasets.Dataset` or a sequence of dictionaries; None takes the environment's own tasks (`task_seeds`, or one row per task of a
+            finite data set).
         eval_dataset: the same for evaluation; None for no evaluation.
         processing_class: the tokenizer, or its path or name; None takes the model's.
         policy: samples the replies (see `agent_gym.policies.Policy`); None samples from the model itself. A policy with weights of its own
@@ -150,6 +151,7 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         if rollout is not None and (policy is not None or flow is not None):
             raise ValueError("rollout= replaces policy and flow; pass either rollout, or policy and flow")
         own_tasks = train_dataset is None
+        train_dataset, eval_dataset = routed(train_dataset, env, env_kwargs), routed(eval_dataset, env, env_kwargs)
         super().__init__(
             model=model,
             reward_funcs=_no_reward_function,

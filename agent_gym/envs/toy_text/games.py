@@ -249,6 +249,10 @@ class CliffWalkingTextEnv(_TabularEnv):
         return "You did not move." if before == after else ""
 
 
+def _total(hand: list[int]) -> int:
+    return int(sum_hand(hand))  # type: ignore[no-untyped-call]  # Gymnasium's, without types
+
+
 class BlackjackTextEnv(ToyTextEnv):
     """Blackjack against a dealer with fixed rules. Reward is 1, 0 or -1; success is a win. The best play wins about 43 of 100 games.
 
@@ -288,13 +292,13 @@ class BlackjackTextEnv(ToyTextEnv):
             return f"You got {card}."
         if action == 1:
             return f"You got {card} and went over 21: you lose."
-        dealer = sum_hand(self._game.dealer)
+        dealer = _total(self._game.dealer)
         result = "you win" if reward > 0 else "you lose" if reward < 0 else "a draw"
-        return f"You stick at {sum_hand(self._game.player)}, the dealer ends with {dealer}: {result}."
+        return f"You stick at {_total(self._game.player)}, the dealer ends with {dealer}: {result}."
 
     def _described(self) -> str:
         text = super()._described()
-        natural = len(self._game.player) == 2 and sum_hand(self._game.player) == 21
+        natural = len(self._game.player) == 2 and _total(self._game.player) == 21
         return f"{text} They are your first two: a natural." if natural else text
 
     def _best(self) -> int:
