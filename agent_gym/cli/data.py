@@ -1,4 +1,4 @@
-"""`agent-gym data`: tasks made beforehand: TextWorld games into the cache, ALFWorld games into a folder in the official layout."""
+"""`agent-gym data`: tasks made beforehand: TextWorld games into the cache, ALFWorld games into a folder in the official layout; chat logs (`import_chat.py`)."""
 
 from __future__ import annotations
 
@@ -22,6 +22,10 @@ def run(args: argparse.Namespace) -> int:
     Returns:
         0.
     """
+    if args.kind == "import-chat":
+        from agent_gym.cli import import_chat
+
+        return import_chat.run(args)
     return _textworld(args) if args.kind == "textworld" else _alfworld(args)
 
 

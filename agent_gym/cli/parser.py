@@ -252,10 +252,12 @@ def _data(commands: Any) -> None:
     parser = _add(
         commands,
         "data",
-        "make TextWorld and ALFWorld games beforehand",
+        "make TextWorld and ALFWorld games beforehand, import chat logs",
         "Make the games of a TextWorld challenge, which otherwise are made when they are first played, or write generated ALFWorld games\n"
-        "in the layout of the official ones. What is there is kept; a command that was stopped goes on where it was.",
+        "in the layout of the official ones. What is there is kept; a command that was stopped goes on where it was.\n"
+        "import-chat turns chat logs into trajectories.",
         [
+            "import-chat chats.jsonl --tokenizer Qwen/Qwen3-0.6B",
             "textworld cooking --count 200 --split train --set recipe=2 --set take=2 --set go=6",
             "alfworld --out games --count 100 --split valid_unseen",
         ],
@@ -285,9 +287,36 @@ def _data(commands: Any) -> None:
         "--grammar", choices=["move", "put"], default="move", help="the wording: current, or before ALFWorld 0.4 (default move)"
     )
     alfworld.add_argument("--level", default="full", metavar="L", help="full or small rooms (default full)")
+    _import_chat(kinds)
     for one in (textworld, alfworld):
         one.add_argument("--count", type=_positive, default=100, metavar="N", help="games of each split, the first N (default 100)")
         one.add_argument("--split", action="append", default=[], metavar="NAME", help="which split, may be repeated; default: all")
+
+
+def _import_chat(kinds: Any) -> None:
+    parser = kinds.add_parser(
+        "import-chat",
+        help="chat logs into trajectories",
+        description="Turn conversations (OpenAI's messages with tool calls, one conversation per line) into trajectories under a tokenizer. The ids\n"
+        "of every reply say that message to the character; a log of which anything would be lost is refused with line and message.",
+    )
+    parser.add_argument("file", metavar="FILE", help="the log, JSON lines")
+    parser.add_argument("--tokenizer", metavar="T", help="folder or name; default: the project's own")
+    parser.add_argument(
+        "--tool-format", default="auto", metavar="F", help="how calls are written; default auto: what the tokenizer's chat template teaches"
+    )
+    parser.add_argument(
+        "--template-arg",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="for the chat template (enable_thinking=false); may be repeated",
+    )
+    parser.add_argument("--out", metavar="FILE", help=".jsonl, .parquet or .html; default: LOG.trajectories.jsonl beside the log")
+    parser.add_argument("--skip-bad", action="store_true", help="leave out conversations that cannot be used, and list and count them")
+    parser.add_argument(
+        "--check", action="store_true", help="hold the file of --out against the log again: is anything altered in one of them?"
+    )
 
 
 def _serve(commands: Any) -> None:
