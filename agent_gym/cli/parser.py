@@ -218,6 +218,7 @@ def _train(commands: Any) -> None:
             "--output-dir runs/first",
             "--config recipes/hotpotqa.yaml --dry-run",
             "AgentR1/Tool-v0 --model Qwen/Qwen3-0.6B --set trainer.max_steps=100",
+            "--output-dir runs/second --replay runs/first/trajectories/last_batch.jsonl --replay-max-age 4",
             "--output-dir runs/first --resume",
         ],
     )
@@ -231,6 +232,24 @@ def _train(commands: Any) -> None:
         metavar="KEY=VALUE",
         dest="overrides",
         help="a key of the recipe, dotted (trainer.learning_rate=1e-6)",
+    )
+    parser.add_argument(
+        "--replay", nargs="+", metavar="FILE", help="trajectory files whose episodes are trained on again beside the fresh ones"
+    )
+    parser.add_argument("--replay-ratio", type=float, metavar="R", help="replayed episodes per fresh one, in whole groups (default 0.5)")
+    parser.add_argument(
+        "--replay-max-age", type=_natural, metavar="N", help="leave out episodes that are more policy versions old; default: no limit"
+    )
+    parser.add_argument(
+        "--replay-correction",
+        choices=["token_truncate", "step_truncate", "imitation"],
+        help="truncated importance weights per token (default) or per action; imitation: weight 1 for all, also without log-probabilities",
+    )
+    parser.add_argument(
+        "--replay-base-version",
+        type=_natural,
+        metavar="V",
+        help="policy version that the run begins with; default: the newest in the files",
     )
     parser.add_argument("--output-dir", metavar="DIR", help="the run's folder; default: runs/ENV-MODEL-seedS")
     parser.add_argument("--seed", type=_natural, metavar="S", help="of the run (default 0)")
