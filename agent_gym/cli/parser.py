@@ -234,7 +234,11 @@ def _train(commands: Any) -> None:
         help="a key of the recipe, dotted (trainer.learning_rate=1e-6)",
     )
     parser.add_argument(
-        "--replay", nargs="+", metavar="FILE", help="trajectory files whose episodes are trained on again beside the fresh ones"
+        "--replay",
+        nargs="+",
+        action="extend",
+        metavar="FILE",
+        help="trajectory files whose episodes are trained on again beside the fresh ones",
     )
     parser.add_argument("--replay-ratio", type=float, metavar="R", help="replayed episodes per fresh one, in whole groups (default 0.5)")
     parser.add_argument(

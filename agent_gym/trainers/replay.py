@@ -27,9 +27,9 @@ import numpy as np
 
 from agent_gym.flows.chat_import import content_digest, is_intact
 from agent_gym.policies.base import Sampling, check_training_sampling
+from agent_gym.runs import RunFolder
 from agent_gym.trainers.advantages import Advantages, Estimator, exclusion_reason, zero_variance_groups
 from agent_gym.trainers.rows import Row, build_rows
-from agent_gym.runs import RunFolder
 from agent_gym.trajectory import Trajectory
 from agent_gym.trajectory_io import iter_trajectories
 
@@ -89,7 +89,7 @@ class Drawn:
         return found
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ReplayBuffer:
     """Episodes to be trained on again.
 

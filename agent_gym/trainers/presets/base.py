@@ -85,6 +85,9 @@ class EmbeddedConfig:
         if unknown or (self.replay and not self.replay.get("files")):
             what = f"unknown are {', '.join(unknown)}" if unknown else "'files' is missing"
             raise ValueError(f"replay has the keys {', '.join(REPLAY_KEYS)}; {what}")
+        ratio = self.replay.get("ratio", 1.0)
+        if isinstance(ratio, bool) or not isinstance(ratio, (int, float)) or not 0 < ratio < float("inf"):
+            raise ValueError(f"replay.ratio={ratio!r} must be a positive number: replayed episodes per fresh one")
         if not self.learning_rate > 0:
             raise ValueError(f"learning_rate={self.learning_rate} must be positive")
 
