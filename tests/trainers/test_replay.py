@@ -108,7 +108,7 @@ def test_lost_episodes_and_lonely_ones_are_left_out_and_counted() -> None:
     assert found.left_out == {"env_fault": 1, "alone_in_its_group": 1, "no_steps": 1}
     assert "1 left out (alone in its group)" in found.describe(0.5)
     assert len(buffer([episode(8, "alone")], group_relative=False)) == 1
-    with pytest.raises(ReplayError, match="nothing to replay: no episode is left .1 alone in its group.*reinforce"):
+    with pytest.raises(ReplayError, match=r"nothing to replay: no episode is left .1 alone in its group.*reinforce"):
         buffer([episode(8, "alone")])
 
 
