@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import yaml
 from safetensors.torch import load_file
 
 from agent_gym.cli import main
+from agent_gym.cli import train as train_module
 from agent_gym.runs import RunFolder
 from agent_gym.trainers.embedded import EmbeddedConfig
 from agent_gym.trajectory_io import load_trajectories, save_trajectories
@@ -61,6 +63,12 @@ def weights(run: str) -> dict[str, Any]:
     return load_file(f"{run}/checkpoints/final/model.safetensors")
 
 
+@contextlib.contextmanager
+def stop_at_once(request_stop: Callable[[], None], say: Callable[[str], None]) -> Iterator[None]:
+    request_stop()
+    yield
+
+
 def same(one: str, other: str) -> bool:
     first, second = weights(one), weights(other)
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
@@ -72,7 +80,7 @@ def test_an_imported_log_is_imitated_beside_fresh_episodes_and_again_alike(model
     replay = ["--replay", "log.trajectories.jsonl", "--replay-correction", "imitation"]
     assert main(command(model, "--replay", "log.trajectories.jsonl")) == 2
     assert "log.trajectories.jsonl, trajectory 0 (task 'log.jsonl-1'): step 0 has no log-probabilities" in capsys.readouterr().err
-    assert not Path("run").exists()
+    assert not RunFolder("run").exists
     assert main([*command(model, *replay), "--dry-run"]) == 0
     assert "replay: 3 episodes in 3 groups, 0.5 per fresh episode; imitated with weight 1" in capsys.readouterr().out
     for run in ("first", "again"):
@@ -128,39 +136,60 @@ def test_the_settings_of_an_embedded_run_hold_what_is_replayed() -> None:
         EmbeddedConfig(replay={"ratio": 0.25})
 
 
-def begun(folder: str, source: RunFolder, replay: dict[str, Any] | None) -> str:
-    """The same run up to the warm start, with something to replay."""
-    target = Path(folder)
-    shutil.copytree(source.checkpoints / "warm_start", target / "checkpoints" / "warm_start")
-    for name in ("versions.json", "evaluation.before.json"):
-        shutil.copy(source.path / name, target / name)
-    config = source.config
-    config["settings"]["replay"] = replay or {}
-    (target / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
-    return folder
+@pytest.fixture
+def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An embedded run without its warm start, which takes a minute: its model is the untrained one."""
+    from agent_gym.trainers.presets.hotpotqa import HotpotQAPreset
+    from agent_gym.trainers.tiny_model import TinyShape, build_tiny_model
 
-
-@pytest.mark.slow
-def test_the_embedded_smoke_run_replays_its_own_episodes_moves_otherwise_and_again_alike(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "--smoke", "--output-dir", "plain", "--set", "eval_tasks=4"]) == 0
-    plain = RunFolder.open("plain")
-    saved = plain.trajectories_path("last_batch")
-    assert main(["train", "--replay", str(saved), "--replay-max-age", "0", "--smoke", "--dry-run"]) == 0
-    assert (
-        "replay: 32 episodes in 4 groups, 0.5 per fresh episode; token_truncate, base version 1, at most 0 versions old"
-        in capsys.readouterr().out
+    monkeypatch.setattr(
+        HotpotQAPreset,
+        "warm_start",
+        lambda self, config, tokenizer, *, seed, report, success: build_tiny_model(tokenizer, seed, TinyShape(layers=1)),
     )
-    replay = {"files": [str(saved.resolve())], "ratio": 0.5, "max_age": 1}
+
+
+SMALL = {
+    "updates": 2, "eval_tasks": 2, "curve_tasks": 0, "tasks_per_update": 2, "num_generations": 4, "max_action_tokens": 6, "save_every": 1,
+}  # fmt: skip
+
+
+def embedded(run: str, *more: str) -> list[str]:
+    return ["train", "--output-dir", run, *(part for name, value in SMALL.items() for part in ("--set", f"{name}={value}")), *more]
+
+
+@pytest.mark.usefixtures("untrained")
+def test_the_embedded_run_replays_saved_episodes_moves_by_them_and_again_alike(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(embedded("plain")) == 0
+    episodes = load_trajectories(RunFolder.open("plain").trajectories_path("last_batch"))
+    assert len(episodes) == 8 and all(step.logprobs is not None and step.policy_version == 1 for one in episodes for step in one.steps)
+    paid = [replace(one, steps=[*one.steps[:-1], replace(one.steps[-1], reward=float(number % 2))]) for number, one in enumerate(episodes)]
+    save_trajectories("paid.parquet", paid)  # an untrained model earns nothing by itself
+    replay = ["--replay", "paid.parquet", "--replay-ratio", "0.5", "--replay-max-age", "0"]
+    assert main(embedded("shown", *replay, "--dry-run")) == 0
+    said = "replay: 8 episodes in 2 groups, 0.5 per fresh episode; token_truncate, base version 1, at most 0 versions old"
+    assert said in capsys.readouterr().out
     for name in ("one", "two"):
-        assert main(["train", "--output-dir", begun(name, plain, replay), "--resume"]) == 0
-    assert main(["train", "--output-dir", begun("without", plain, None), "--resume"]) == 0
-    assert same("plain", "without")
+        assert main(embedded(name, *replay)) == 0
     assert same("one", "two") and not same("one", "plain")
     records = RunFolder.open("one").metrics("train")
-    assert [(one["replay/episodes"], one["replay/too_old"], one["replay/age_max"]) for one in records] == [
-        (16.0, 0.0, 0.0),
-        (16.0, 0.0, 1.0),
-    ]
-    assert all(0.0 < one["replay/is_mean"] < 3.0 for one in records)
-    page = RunFolder.open("one").report_path.read_text(encoding="utf-8")
-    assert "replay" in page
+    assert [(record["replay/episodes"], record["replay/too_old"]) for record in records] == [(4.0, 0.0), (0.0, 8.0)]
+    assert records[0]["replay/age_max"] == 0.0 and 0.0 < records[0]["replay/is_mean"] < 3.0
+    assert [record["replay/episodes"] for record in RunFolder.open("one").metrics("train")] == [4.0, 0.0]
+
+
+@pytest.mark.usefixtures("untrained")
+def test_an_embedded_run_that_was_stopped_goes_on_with_its_replay(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chats(Path("log.jsonl"))
+    assert main(["data", "import-chat", "log.jsonl"]) == 0
+    replay = ["--replay", "log.trajectories.jsonl", "--replay-correction", "imitation"]
+    assert main(embedded("whole", *replay)) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(train_module, "_gentle_interrupt", stop_at_once)
+        assert main(embedded("cut", *replay)) == 130
+    assert len(RunFolder.open("cut").metrics("train")) == 1
+    assert main(["train", "--output-dir", "cut", "--resume"]) == 0
+    assert same("cut", "whole")
+    assert [record["replay/episodes"] for record in RunFolder.open("cut").metrics("train")] == [3.0, 3.0]

@@ -153,6 +153,8 @@ def read_chat_log(path: str | Path) -> Iterator[Conversation | ChatLogError]:
             except InvalidJSON as error:
                 cut = "" if raw.endswith(b"\n") else "; it is the last one and has no line break, so it may have been cut off"
                 yield ChatLogError(f"{error}{cut}", file=source.name, line=number)
+            except RecursionError:
+                yield ChatLogError("it is nested too deeply", file=source.name, line=number)
             except ChatLogError as error:
                 yield error
 

@@ -116,7 +116,10 @@ class ChatImporter:
         Raises:
             ChatLogError: if anything of it would be lost, naming the message.
         """
-        return _Import(self, conversation).trajectory()
+        try:
+            return _Import(self, conversation).trajectory()
+        except RecursionError:
+            raise ChatLogError("it is nested too deeply", file=conversation.file, line=conversation.line) from None
 
 
 class _Import:
