@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from clock import Clock, show
 
@@ -47,21 +48,23 @@ def build(folder: Path) -> dict[str, float]:
 
 
 def visit(folder: Path, started: float) -> dict[str, float]:
-    """The first observation of a new process, a second session, searches and steps."""
-    from agent_gym.envs.webshop import Catalogue, Session, Shop
+    """The first observation of a new process, token ids of the whole environment; a second environment; searches and steps of the engine."""
+    import gymnasium
 
-    def open_session() -> Session:
-        shop = Shop.open(Catalogue.open(folder / "data", cache_dir=folder / "cache"))
-        session = Session(shop)
-        session.start(shop.goals.draw("test", 0.5))
-        return session
+    import agent_gym  # noqa: F401  # registers the ids
 
-    first = open_session()
+    def open_environment() -> Any:
+        env = gymnasium.make("AgentR1/WebShop-v0", data_dir=folder / "data", cache_dir=folder / "cache", split="test")
+        env.reset(seed=0)
+        return env.unwrapped
+
+    env = open_environment()
     found: dict[str, float] = {"first_observation_s": time.time() - started, "first_observation_cpu_s": Clock(), **memory()}
     before = memory()["rss_mb"]
-    second = open_session()
-    found["second_session_adds_mb"] = memory()["rss_mb"] - before
-    assert second.shop is first.shop
+    second = open_environment()
+    found["second_environment_adds_mb"] = memory()["rss_mb"] - before
+    assert second.shop is env.shop
+    first = env.session
     draw = random.Random(0)
     goals = [first.shop.goals[index] for index in draw.sample(range(len(first.shop.goals)), QUERIES)]
     queries = [

@@ -83,6 +83,22 @@ class _Page:
     of: tuple[Any, Goal]
 
 
+def image_module() -> Any:
+    """Return Pillow's `Image` module.
+
+    Returns:
+        The module.
+
+    Raises:
+        ImportError: without Pillow.
+    """
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise ImportError('render_mode="rgb_array" needs Pillow: pip install "agentr1-gym[browser]"') from error
+    return Image
+
+
 class BrowserFrontEnd:
     """Shows a visit in Chromium; see the module.
 
@@ -137,13 +153,9 @@ class BrowserFrontEnd:
             ImportError: without Pillow.
             EnvFault: if the browser fails.
         """
-        try:
-            from PIL import Image
-        except ImportError as error:
-            raise ImportError('render_mode="rgb_array" needs Pillow: pip install "agentr1-gym[browser]"') from error
         self._shown()
         assert self._tab is not None
-        with Image.open(io.BytesIO(self._tab.screenshot())) as image:
+        with image_module().open(io.BytesIO(self._tab.screenshot())) as image:
             return np.asarray(image.convert("RGB"))
 
     def observation(self) -> str:

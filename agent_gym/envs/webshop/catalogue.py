@@ -22,6 +22,7 @@ import weakref
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +35,7 @@ from agent_gym.envs.webshop.product import Product, clean_line, is_listed, parse
 from agent_gym.envs.webshop.search import ProductSearch, search_documents
 from agent_gym.search.storage import locked, new_folder
 
-__all__ = ["Catalogue", "HumanInstruction", "remove_own_folder"]
+__all__ = ["Catalogue", "HumanInstruction", "remove_with"]
 
 _KEPT = 50_000
 """So many products a catalogue keeps decoded when it has no more; of a larger one it keeps the `_KEPT_OF_MANY` that were seen last."""
@@ -103,7 +104,7 @@ class Catalogue(Sequence[Product]):
         """Maps a folder of tables. Use `open` or `from_records`."""
         self.files, self.fingerprint, self.name, self.folder = files, fingerprint, files.items.stem, folder
         if temporary:
-            weakref.finalize(self, remove_own_folder, folder.parent, os.getpid())
+            remove_with(self, folder.parent)
         self._places: NDArray[np.int64] = _load(folder, "places")
         self._notes: NDArray[np.int64] = _load(folder, "notes")
         self._ids: NDArray[Any] = _load(folder, "ids")
@@ -270,7 +271,12 @@ def default_cache_dir() -> Path:
 def _reopen(files: ShopFiles, folder: Path, fingerprint: str) -> Catalogue:
     known = _open_catalogues.get((files, fingerprint))
     if known is None:
-        known = _open_catalogues[files, fingerprint] = Catalogue(files, folder, fingerprint)
+        try:
+            known = _open_catalogues[files, fingerprint] = Catalogue(files, folder, fingerprint)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                f"{error.filename} is gone: a catalogue that was pickled needs the files and the tables of the one it was made from; open it anew"
+            ) from error
     return known
 
 
@@ -431,15 +437,17 @@ def _is_usable(given: Any, where: str) -> bool:
     return bool(given["instruction_attributes"])
 
 
-def remove_own_folder(folder: Path, owner: int) -> None:
-    """Remove a temporary folder, in the process that made it alone: one forked from it knows the folder too.
+def remove_with(owner: object, folder: Path) -> None:
+    """Remove a temporary folder when an object goes, or its process ends.
+
+    It is multiprocessing's finalizer, not weakref's: it also runs at the end of a worker process, and never in a process that was forked later and
+    knows the folder too.
 
     Args:
+        owner: The object.
         folder: The folder.
-        owner: The process's id.
     """
-    if os.getpid() == owner:
-        shutil.rmtree(folder, ignore_errors=True)
+    Finalize(owner, shutil.rmtree, (folder,), {"ignore_errors": True}, exitpriority=0)
 
 
 def _keep(path: Path, values: NDArray[Any]) -> None:

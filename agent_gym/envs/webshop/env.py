@@ -115,7 +115,7 @@ class WebShopEnv(CommandEnv):
     Raises:
         ValueError: for keywords that cannot be used, or malformed data.
         FileNotFoundError: for data that are not there.
-        ImportError: for browser=True without selenium, or a noun backend without spaCy.
+        ImportError: for browser=True without selenium, render_mode="rgb_array" without Pillow, or a noun backend without spaCy.
     """
 
     metadata: dict[str, Any] = {**AgentEnv.metadata, "render_modes": ["ansi", "rgb_array"]}  # noqa: RUF012  # Gymnasium declares it so
@@ -212,11 +212,13 @@ class WebShopEnv(CommandEnv):
             self.metadata = {**self.metadata, "render_modes": ["ansi"]}
             if render_mode == "rgb_array":
                 raise ValueError("render_mode='rgb_array' is a screenshot of the browser; pass browser=True, or use 'ansi'")
+        if split == "eval":
+            raise ValueError("split='eval' is the original's name of split='validation'")
         if not isinstance(noun_backend, str) and not (callable(noun_backend) and isinstance(noun_backend, Hashable)):
             raise ValueError(f"noun_backend must be a text or a function (hashable) from a title to its nouns, not {noun_backend!r:.200}")
         if goal_seed is not None:
-            goal_seed = whole_number("goal_seed", goal_seed)
-        price_seed = whole_number("price_seed", price_seed)
+            goal_seed = whole_number("goal_seed", goal_seed, 0)
+        price_seed = whole_number("price_seed", price_seed, 0)
         check_kind(goals)
         rules = Rules(observation_mode=observation_mode, **switches)
         self.source = find_source(
@@ -240,8 +242,10 @@ class WebShopEnv(CommandEnv):
         self.catalogue = f"{self.shop.catalogue.name} ({len(self.shop.catalogue)} products, {self.shop.catalogue.fingerprint[:12]})"
         self._front: _FrontEnd = _TextFrontEnd(Session(self.shop, rules))
         if browser:
-            from agent_gym.envs.webshop.browser import BrowserFrontEnd
+            from agent_gym.envs.webshop.browser import BrowserFrontEnd, image_module
 
+            if render_mode == "rgb_array":
+                image_module()
             self._front = BrowserFrontEnd(Session(self.shop, rules), **dict(browser_options or {}))
         self._same = (rules, self.catalogue, self.shop.goals.kind, goal_seed, price_seed, self.shop.noun_backend)
         self._begun = False

@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import weakref
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
-from agent_gym.envs.webshop.catalogue import Catalogue, default_cache_dir, remove_own_folder
+from agent_gym.envs.webshop.catalogue import Catalogue, default_cache_dir, remove_with
 from agent_gym.envs.webshop.files import find_files
 from agent_gym.envs.webshop.generated import LEVELS, generate
 from agent_gym.envs.whole_numbers import whole_number
@@ -158,7 +157,7 @@ def _generated(level: str, num_products: int | None, cache_dir: Path | None) -> 
         except BaseException:
             shutil.rmtree(lasting, ignore_errors=True)
             raise
-        weakref.finalize(catalogue, remove_own_folder, lasting, os.getpid())
+        remove_with(catalogue, lasting)
         return catalogue
 
 

@@ -22,6 +22,8 @@ from agent_gym.core import EnvFault
 from agent_gym.envs.webshop import Session, Shop, chromium
 from agent_gym.envs.webshop.browser import BrowserFrontEnd
 from agent_gym.envs.webshop.env import WebShopEnv
+from agent_gym.envs.webshop.experts import random_shopper
+from agent_gym.testing import check_agent_env
 from agent_gym.trajectory import StopReason
 
 require_browser()
@@ -92,6 +94,33 @@ def test_a_page_that_hangs_meets_the_limit_and_the_next_visit_begins(show: Any, 
     assert time.monotonic() - begin < 50
     assert front.start(0) == front.session.observation()
     wake.set()
+
+
+def test_the_environment_in_the_browser_is_the_one_in_text() -> None:
+    """Ids, rewards, ends and info, along an expert's visit, a random one, and commands that are none."""
+    browser, text = (WebShopEnv(level="small", browser=here, action_format="line") for here in (True, False))
+    try:
+        for seed, player in ((0, None), (1, random_shopper(1)), (2, lambda env, turn: f"click[nothing {turn}]")):
+            (ids, info), (ids_, info_) = (env.reset(seed=seed) for env in (browser, text))
+            expert, turn, over = text.expert(), 0, False
+            while not over and turn < 8:
+                assert ids.tolist() == ids_.tolist()
+                assert {**info, "front_end": ""} == {**info_, "front_end": ""} and info["front_end"] != info_["front_end"]
+                command = expert() if player is None else player(text, turn)
+                action = text.encode_action(command)
+                (ids, *ended, info), (ids_, *ended_, info_) = browser.step(action), text.step(action)
+                assert ended == ended_
+                over, turn = bool(ended[1] or ended[2]), turn + 1
+            assert over or player is not None
+    finally:
+        browser.close()
+        text.close()
+
+
+@pytest.mark.slow
+def test_it_conforms_in_the_browser() -> None:
+    report = check_agent_env("AgentR1/WebShop-v0", kwargs={"level": "small", "browser": True, "action_format": "line"})
+    report.raise_if_failed()
 
 
 def test_the_environment_reports_the_fault_and_goes_on() -> None:

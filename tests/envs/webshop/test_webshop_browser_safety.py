@@ -130,11 +130,21 @@ def test_nothing_is_downloaded(front: BrowserFrontEnd, tmp_path: Path) -> None:
     assert not downloaded(front, tmp_path, 4)
 
 
-def test_control_without_the_two_bars_the_file_arrives(unprotected: Any, tmp_path: Path) -> None:
+def allowed_into(folder: Path) -> Any:
     def allow(driver: Any, context: str) -> None:
-        driver.browser.set_download_behavior(allowed=True, destination_folder=str(tmp_path), user_contexts=[context])
+        driver.browser.set_download_behavior(allowed=True, destination_folder=str(folder), user_contexts=[context])
 
-    assert downloaded(unprotected(_PREFERENCES={}, _refuse_downloads=allow), tmp_path, 30)
+    return allow
+
+
+@pytest.mark.parametrize("other", ["profile", "visit"])
+def test_each_of_the_two_bars_holds_alone(unprotected: Any, tmp_path: Path, other: str) -> None:
+    without = {"_PREFERENCES": {}} if other == "profile" else {"_refuse_downloads": allowed_into(tmp_path)}
+    assert not downloaded(unprotected(**without), tmp_path, 4)
+
+
+def test_control_without_the_two_bars_the_file_arrives(unprotected: Any, tmp_path: Path) -> None:
+    assert downloaded(unprotected(_PREFERENCES={}, _refuse_downloads=allowed_into(tmp_path)), tmp_path, 30)
 
 
 # ------------------------------------------------------------------------------------------------ it runs no script of a page

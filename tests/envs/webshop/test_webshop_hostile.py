@@ -6,8 +6,11 @@ import errno
 import gc
 import json
 import math
+import multiprocessing
 import os
+import pickle
 import re
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -211,17 +214,40 @@ def test_what_a_killed_build_left_is_removed_by_the_next(write_shop: WriteShop, 
     assert not left.exists()
 
 
-def test_a_forked_child_does_not_take_its_parents_tables_with_it(tmp_path: Path) -> None:
-    mine = tmp_path / "tables"
+def test_temporary_tables_go_with_their_process_and_not_with_one_forked_from_it(tmp_path: Path) -> None:
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
     mine.mkdir()
-    child = os.fork()
-    if child == 0:
-        catalogue_module.remove_own_folder(mine, os.getppid())
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert mine.is_dir()
-    catalogue_module.remove_own_folder(mine, os.getpid())
+    owner: set[str] = set()
+    catalogue_module.remove_with(owner, mine)
+
+    def work() -> None:
+        theirs.mkdir()
+        lasting: set[str] = set()
+        catalogue_module.remove_with(lasting, theirs)
+        work.kept = lasting  # type: ignore[attr-defined]
+
+    worker = multiprocessing.get_context("fork").Process(target=work)
+    worker.start()
+    worker.join()
+    assert worker.exitcode == 0 and mine.is_dir() and not theirs.exists()
+    del owner
+    gc.collect()
     assert not mine.exists()
+
+
+def test_a_pickled_catalogue_whose_tables_are_gone_says_so(write_shop: WriteShop, tmp_path: Path) -> None:
+    catalogue = Catalogue.open(write_shop(), cache_dir=tmp_path / "cache")
+    kept = pickle.dumps(catalogue)
+    shutil.rmtree(catalogue.folder)
+    del catalogue
+    gc.collect()
+    with pytest.raises(FileNotFoundError, match=r"places.npy is gone: .* open it anew"):
+        pickle.loads(kept)
+
+
+def test_the_originals_name_of_a_split_is_told_ours() -> None:
+    with pytest.raises(ValueError, match="split='validation'"):
+        WebShopEnv(level="small", split="eval")
 
 
 def test_a_relative_cache_is_found_from_another_folder(write_shop: WriteShop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
