@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["Encoder", "alternation", "control_tokens", "own_copy", "without_surrogates"]
+__all__ = ["Encoder", "alternation", "control_tokens", "escaped", "own_copy", "without_surrogates"]
 
 _ANCHOR = "\x00"
 _IMMUTABLE = frozenset({int, float, bool, str})
@@ -21,6 +21,11 @@ def alternation(literals: Iterable[str]) -> re.Pattern[str]:
     """A pattern of any of the literals, longest first; of nothing when there are none."""
     ordered = sorted({one for one in literals if one}, key=lambda one: (-len(one), one))
     return re.compile("|".join(map(re.escape, ordered)) or "(?!)")
+
+
+def escaped(literal: str) -> str:
+    """Return a marker as text that can be read and is no marker: `<` as `&lt;`, or where it has none, its first character as a number."""
+    return literal.replace("<", "&lt;") if "<" in literal else f"&#{ord(literal[0])};{literal[1:]}"
 
 
 def control_tokens(tokenizer: PreTrainedTokenizerBase, printed: str, markers: Sequence[str]) -> dict[str, int]:

@@ -27,7 +27,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent_gym._encoder import Encoder, alternation, control_tokens
+from agent_gym._encoder import Encoder, alternation, control_tokens, escaped
 from agent_gym._skeleton import Skeleton, known_skeleton
 from agent_gym._template import Template
 
@@ -40,7 +40,7 @@ Message = Mapping[str, Any]
 """A chat message: `role` and `content`; an assistant message may carry `token_ids` (sampled ids, spliced in as they are) instead.
 
 Token ids may stand in a prompt that is rendered as a whole, not in a new turn. `"trusted": True` says that the content is the environment author's own: markers of the tool format and of reasoning may stand in it for what
-they are, as they do in an instruction on how to call tools. Special tokens are guarded all the same. `"max_tokens"` on a message of a new turn says
+they are, as they do in an instruction on how to call tools. Other special tokens, and those that end a turn, are guarded all the same. `"max_tokens"` on a message of a new turn says
 where its content is cut.
 """
 
@@ -133,7 +133,7 @@ class Chat:
     Args:
         tokenizer: a Hugging Face tokenizer with a chat template.
         markers: literals of the tool format and of reasoning that text from the world must not forge. Those that are one token become
-            control tokens; the others are shown with `<` as `&lt;` inside world text.
+            control tokens; the others are shown with `<` as `&lt;` inside world text, or their first character as its number (`&#91;`).
         vocab_size: the number of rows of the model's embedding, when larger than `len(tokenizer)`.
         end_of_turn_ids: further ids at which the model stops (`generation_config.eos_token_id`).
         template_kwargs: passed on to the template (`enable_thinking=False`, say).
@@ -160,6 +160,7 @@ class Chat:
         template_kwargs: Mapping[str, Any] | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
+        markers = tuple(markers)
         if not tokenizer.chat_template:
             raise ValueError(
                 f"the tokenizer {tokenizer.name_or_path or type(tokenizer).__name__!r} has no chat template. Set `tokenizer.chat_template`, "
@@ -176,6 +177,7 @@ class Chat:
         self._control_pattern = alternation(self._control)
         self._hostile_pattern = self._watch_for()
         self._control_names = list(self._control)
+        self._markers = frozenset(markers)
         self._skeletons: dict[tuple[str, ...], tuple[Skeleton | None, int]] = {}
         self._turn_cache: dict[str, list[int]] = {}
 
@@ -221,16 +223,16 @@ class Chat:
                 "'window:K', which splice ids without it"
             )
         ids: list[int] = []
-        after_closed = False
+        last: int | None = None
         for index, piece in enumerate(pieces):
             if index % 2:
                 action = [int(one) for one in kept[int(piece)]]
                 ids += action
-                after_closed = bool(action) and action[-1] in self.end_of_turn_ids
+                last = action[-1] if action and action[-1] in self.end_of_turn_ids else None
             else:
                 encoded = self._encode_printed(piece, inner=index > 0)
-                ids += self._rest_of(encoded) if after_closed else encoded
-                after_closed = False
+                ids += encoded if last is None else self._rest_of(encoded, last)
+                last = None
         return ids
 
     def altered_message(
@@ -286,12 +288,14 @@ class Chat:
         """
         return self.show_turn(messages, closed=closed)[0]
 
-    def show_turn(self, messages: Sequence[Message], *, closed: bool) -> tuple[list[int], tuple[Message, ...]]:
+    def show_turn(self, messages: Sequence[Message], *, closed: bool, last: int | None = None) -> tuple[list[int], tuple[Message, ...]]:
         """Do the same, and return the messages as they are shown: those with `max_tokens` may be cut.
 
         Args:
             messages: as in `turn`.
             closed: as in `turn`.
+            last: the id that ended the action; where the new turn begins with the same token, it is not shown again (GLM stops at the token
+                that begins a tool's turn).
 
         Returns:
             The token ids and the messages.
@@ -309,14 +313,17 @@ class Chat:
                 ids = self._turn_ids(messages)
         else:
             ids = self._turn_ids(messages)
-        return (self._rest_of(ids) if closed else list(ids)), messages
+        return (self._rest_of(ids, last) if closed else list(ids)), messages
 
-    def _rest_of(self, ids: list[int]) -> list[int]:
+    def _rest_of(self, ids: list[int], last: int | None) -> list[int]:
         """What is left of a turn behind an action that ended: all behind the end of turn that the template closes it with."""
+        if last is not None and ids[:1] == [last] and last not in (self._closing_id, self._inner_closing_id):
+            return ids[1:]
         if self._closing_id is None:
             return list(ids)
         head = ids[: self._closing_length + 2]  # blanks before it may merge otherwise than they do alone
-        return ids[head.index(self._closing_id) + 1 :] if self._closing_id in head else list(ids)
+        closing = self._closing_id if self._closing_id in head else self._inner_closing_id
+        return ids[head.index(closing) + 1 :] if closing in head else list(ids)
 
     def _shortened(self, message: Message) -> Message:
         """A message without its limit; text far beyond it is cut before anything is encoded."""
@@ -384,14 +391,15 @@ class Chat:
         ids = self._encoder.encode(text)
         return ids if self._control_ids.isdisjoint(ids) else self._encoder.encode_plain(text)
 
-    def encode_action(self, text: str) -> list[int]:
+    def encode_action(self, text: str, end: str | None = None) -> list[int]:
         """Encode what a person or an expert writes as an action. Markers become their control tokens, and the end of turn closes it.
 
         Args:
             text: the reply, without its closing.
+            end: the literal that ends it, if that is one of `end_of_turn_ids`; else the first of these does.
 
         Returns:
-            Token ids; the last is `end_of_turn_ids[0]`. Special tokens that are no marker are ordinary text here.
+            Token ids; the last is the end of turn. Special tokens that are no marker are ordinary text here, and so is what ends a turn.
         """
         ids: list[int] = []
         at = 0
@@ -405,7 +413,10 @@ class Chat:
                 ids += self._encoder.encode_plain(name) if special.fullmatch(name) else [self._control[name]]
                 at = match.end()
             ids += self._encoder.encode_plain(text[at:])
-        return [*ids, self.end_of_turn_ids[0]] if self.end_of_turn_ids else ids
+        last = self._control.get(end) if end is not None else None
+        if last is None or last not in self._end_set:
+            return [*ids, self.end_of_turn_ids[0]] if self.end_of_turn_ids else ids
+        return [*ids, last]
 
     def decode(self, ids: Sequence[int], skip_special: bool = False) -> str:
         """Return the text of token ids.
@@ -548,7 +559,7 @@ class Chat:
         if name in self._control:
             return f"{_GUARD_OPEN}{self._control_names.index(name)}{_GUARD_CLOSE}"
         if name in self._escapes:
-            return name.replace("<", "&lt;")
+            return escaped(name)
         if "\ud800" <= name <= "\udfff":
             return "\ufffd"
         return f"{_GUARD_OPEN}u{ord(name):x}{_GUARD_CLOSE}"  # our own private-use characters, when the world sends them
@@ -586,15 +597,35 @@ class Chat:
         )
         self._closing_id: int | None = None if place is None else closing[place]
         self._closing_length = len(closing)
+        self._inner_closing_id = self._find_inner_closing()
         first = [] if self._closing_id is None else [self._closing_id]
         ends = tuple(dict.fromkeys([*first, *([] if eos is None else [int(eos)]), *(int(one) for one in further)]))
         if outside := [one for one in ends if not 0 <= one < self.vocab_size]:
             raise ValueError(f"end_of_turn_ids {outside} lie outside the vocabulary of {self.vocab_size} ids")
         self._end_set = frozenset(ends)
-        special = [str(token) for token in self.tokenizer.added_tokens_decoder.values() if getattr(token, "special", False)]
+        special = [
+            str(token)
+            for token in self.tokenizer.added_tokens_decoder.values()
+            if getattr(token, "special", False) and str(token) not in self._markers
+        ]
         ending = [name for name, one in self._control.items() if one in self._end_set]
         self._special_pattern = self._watch_for([*special, *ending])
         return ends
+
+    def _find_inner_closing(self) -> int | None:
+        """What closes a reply that something follows, where that is another token than behind the last reply (gpt-oss). None for most templates.
+
+        It is the first of the control tokens that stand behind a reply whatever comes next; the last of these begins the next turn.
+        """
+        follow = self._printer.print_turn([{"role": "user", "content": "a"}])
+        if self._closing_id is None or follow.startswith(self._printer.closing):
+            return None
+        turns = [self._encode_printed(text, inner=True) for text in (follow, self._printer.print_turn([]))]
+        if any(self._closing_id in turn[: self._closing_length + 2] for turn in turns):
+            return None
+        same = next((at for at, (one, other) in enumerate(zip(*turns, strict=False)) if one != other), min(map(len, turns)))
+        control = [one for one in turns[0][:same] if one in self._control_ids]
+        return control[0] if len(control) > 1 else None
 
     def _find_pad(self) -> int:
         pad = self.tokenizer.pad_token_id

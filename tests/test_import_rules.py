@@ -147,7 +147,7 @@ for entry in agent_gym.ENVIRONMENTS:
     while not ended:
         _, _, terminated, truncated, info = env.step(env.get_wrapper_attr("encode_action")(ask()))
         ended = terminated or truncated
-    assert info["is_success"], entry.id
+    assert info["is_success"] or env.unwrapped.chance, entry.id  # a game of chance may be lost by the best play
 env = DiscreteTokens(as_token_env(gymnasium.make("FrozenLake-v1")), length=4)
 env.reset(seed=0)
 env.step(env.action_space.sample())

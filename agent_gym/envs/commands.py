@@ -6,7 +6,7 @@ does not admit, cost a turn and end nothing.
 Three ways to write a command (`action_format`): "tag" (`<action>go to desk 1</action>`, the last closed one outside reasoning), "tool" (a tool call, in
 any `tool_format`) and "line" (the last line of the reply outside reasoning that is not empty).
 
-Contexts: with "append" and "window:K" the world's answers follow one another as turns. With "rebuild" each prompt is made anew from the state in the
+Contexts: with "append", "window:K", "token_budget:N" and `summarise(...)` the world's answers follow one another as turns. With "rebuild" each prompt is made anew from the state in the
 form of StepPO (arXiv 2604.18401): task, present observation, past commands, admissible commands.
 
 An author writes
@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from agent_gym.chat import Message, load_tokenizer
 from agent_gym.context import ContextPolicy
 from agent_gym.core import Action, AgentEnv, Observation, Outcome
-from agent_gym.envs.tool_prompt import ToolPrompt, generation_prefix
+from agent_gym.envs.tool_prompt import PromptEnd, ToolPrompt, turn_end_ids
 from agent_gym.tools.base import BaseTool, ToolContext, ToolResult
 from agent_gym.tools.calls import REASONING_TAGS, opens_reasoning, split_reasoning
 from agent_gym.tools.execution import Awaiting, ToolSet
@@ -48,6 +48,7 @@ ACTION_FORMATS = ("tag", "tool", "line")
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _TAG = re.compile(r"<action>((?:(?!</?action>).)*)</action>", re.DOTALL)
 _COMMAND_TOKENS = 48  # where a past command is cut in a rebuilt prompt; admissible ones are far shorter
+_LEAST = 16  # tokens that every answer is shown with
 _MERGES = 64  # more than what the template's text can lose in merges at its borders
 
 
@@ -140,7 +141,7 @@ class CommandEnv(AgentEnv):
         show_admissible: whether prompts list the admissible commands.
         invalid_penalty: taken off the reward of a step whose reply holds no command or one that is not admissible; not negative.
         system_prompt: text of the first message; None for the environment's own. How a command is written is added to it.
-        context: "append", "window:K", "rebuild" or a policy.
+        context: "append", "window:K", "token_budget:N", "rebuild" or a policy; see `agent_gym.context`.
         tokenizer: see `AgentEnv`.
         markers: further literals that text from the world must not forge.
         max_turns: replies that an episode has.
@@ -199,6 +200,7 @@ class CommandEnv(AgentEnv):
         if action_format == "tool":
             self.tool_format = get_format(tool_format, opened)
             own = self.tool_format.markers
+            kwargs["end_of_turn_ids"] = (*kwargs.get("end_of_turn_ids", ()), *turn_end_ids(opened, self.tool_format))
             prompt = ToolPrompt(opened, self.tool_format, self._schemas, markers=markers, template_kwargs=kwargs.get("template_kwargs"))
             tools = prompt.tools
             text = prompt.system_text(f"{text} Call a tool in each reply, once.")
@@ -209,7 +211,7 @@ class CommandEnv(AgentEnv):
             text = f"{text} The last line of your reply is the command, and nothing else stands on it."
         super().__init__(tokenizer=opened, markers=(*own, *markers), tools=tools, context=context, max_turns=max_turns, **kwargs)
         self._system: Message = {"role": "system", "content": text.strip(), "trusted": True}
-        self._prefix = generation_prefix(self.chat)
+        self._prompt_end = PromptEnd(self.chat)
         self._opening = Opening("", "")
         self._observed = ""
         self._past: list[str] = []
@@ -241,6 +243,17 @@ class CommandEnv(AgentEnv):
             What came of it.
         """
         raise NotImplementedError
+
+    def _unread(self, mistake: str) -> Reply:
+        """Answer a reply that holds no command. A world whose state stands in its answers alone tells it again here.
+
+        Args:
+            mistake: what is wrong with the reply.
+
+        Returns:
+            The answer.
+        """
+        return Reply(mistake, valid=False)
 
     def _admissible(self) -> Sequence[str]:
         """Return the commands that may be shown now.
@@ -306,7 +319,7 @@ class CommandEnv(AgentEnv):
     def _respond(self, action: Action) -> Outcome:
         """Answer a reply; see `AgentEnv._respond`."""
         command, mistake, role = self._read(action.text)
-        reply = Reply(mistake, valid=False) if command is None else self._play(command)
+        reply = self._unread(mistake) if command is None else self._play(command)
         self._past.append(command or "")
         if self._rebuilds:
             self._shown_past.append(self.chat.truncate_text(" ".join((command or "").split()), _COMMAND_TOKENS) or "(no command)")
@@ -390,8 +403,13 @@ class CommandEnv(AgentEnv):
     # ------------------------------------------------------------------------------------------------ prompts
 
     def _result_limit(self, action_tokens: int) -> int:
-        """Return where the answer to the present command is cut, in tokens."""
-        return self.max_tool_result_tokens
+        """Return where the answer to the present command is cut, in tokens: before `max_tool_result_tokens` where it would find no room beside the task."""
+        room = self._answer_room(action_tokens)
+        if room is None:
+            return self.max_tool_result_tokens
+        if self.show_admissible and self._commands:
+            room -= len(self.chat.encode_text(self._command_list()))
+        return max(_LEAST, min(self.max_tool_result_tokens, room - _MERGES))
 
     def _with_commands(self, text: str) -> str:
         return f"{text}\n\n{self._command_list()}" if self.show_admissible and self._commands else text
@@ -436,6 +454,22 @@ class CommandEnv(AgentEnv):
 
     # ------------------------------------------------------------------------------------------------ the expert
 
+    @property
+    def _prefix(self) -> str:
+        """What the present prompt ends with, which may have opened reasoning."""
+        return self._prompt_end.of(self._prompt[: self._length])
+
+    def encode_action(self, text: str) -> list[int]:
+        """Return the ids of a reply written by hand, in the form of the format's family; see `AgentEnv.encode_action`.
+
+        Args:
+            text: the reply.
+
+        Returns:
+            Token ids for `step`.
+        """
+        return super().encode_action(text) if self.tool_format is None else self.chat.encode_action(*self.tool_format.as_reply(text))
+
     def write_command(self, command: str) -> str:
         """Return the reply that gives a command in this environment's action format. It closes reasoning that the chat template opened.
 
@@ -448,13 +482,13 @@ class CommandEnv(AgentEnv):
         Raises:
             ValueError: where no tool can mean the command.
         """
-        reasoned = f"{REASONING_TAGS[1]}\n\n" if opens_reasoning(self._prefix) else ""  # the template began to reason
         if self.tool_format is None:
+            reasoned = f"{REASONING_TAGS[1]}\n\n" if opens_reasoning(self._prefix) else ""  # the template began to reason
             return reasoned + (f"<action>{command}</action>" if self.action_format == "tag" else command)
         for tool in self.command_tools:
             arguments = tool.arguments_of(command)
             if arguments is not None:
-                return reasoned + self.tool_format.render_call(tool.name, arguments)
+                return self.tool_format.close_reasoning(self._prefix) + self.tool_format.render_call(tool.name, arguments)
         raise ValueError(f"no tool of {type(self).__name__} can mean the command {command!r}")
 
     def expert(self) -> Callable[[], str] | None:

@@ -1,4 +1,4 @@
-"""`AgentR1/HotpotQA-v0`: multi-hop questions, answered with a search tool.
+"""`AgentR1/HotpotQA-v0`: multi-hop questions, answered with a search tool. The other multi-hop sets derive from it (`agent_gym.envs.multihop`).
 
 The default tasks are a generated encyclopaedia (`agent_gym.data.wiki_world`; `level="bridge"` is an easier one); HotpotQA, 2WikiMultihopQA, MuSiQue
 and rows of the sample schema are read from their files. Each question is searched in its own paragraphs, or in one corpus for all.
@@ -26,9 +26,9 @@ from gymnasium.error import ResetNeeded
 from agent_gym.chat import Message
 from agent_gym.context import ContextPolicy
 from agent_gym.core import Outcome
-from agent_gym.data.qa_loaders import QATask, parse_qa
-from agent_gym.data.qa_metrics import answer_reward, exact_match, normalize_answer, sub_exact_match, title_recall, token_f1
-from agent_gym.data.qa_source import EmbeddedSource, open_source
+from agent_gym.data.qa_loaders import QATask, accept_aliases, parse_qa
+from agent_gym.data.qa_metrics import AnswerScores, exact_match, normalize_answer, score_answer, sub_exact_match, title_recall
+from agent_gym.data.qa_source import HOTPOTQA, EmbeddedSource, QASet, QASource, open_source
 from agent_gym.data.samples import message_text
 from agent_gym.envs.tool import Score, ToolEnv
 from agent_gym.envs.whole_numbers import whole_number
@@ -43,12 +43,7 @@ SearchEngine = Callable[[Sequence[Document]], Searcher]
 AnswerReward = Callable[[str, QATask], float]
 
 _NO_PAGE = "No page was found."
-_REWARDS: Mapping[str, AnswerReward] = MappingProxyType(
-    {
-        "em": lambda prediction, task: answer_reward(prediction, task.answers),
-        "f1": lambda prediction, task: token_f1(prediction, task.answers).f1,
-    }
-)
+_REWARDS = ("em", "f1")
 _FULL_PROMPT = (
     "Answer the question with the help of the search tool. Most questions need several searches, one after the other: what one page says tells you "
     "what to look for next. You have {turns} replies in all, the last of which must be your answer, and one reply can hold up to {calls} searches. When "
@@ -136,7 +131,7 @@ class HotpotQAEnv(ToolEnv):
         reward: "em", "f1", or a callable (prediction, task) -> number. `is_success` is exact match in any case.
         format_weight: paid on top for an answer tag at the end of an episode in which every reply could be read and every call was valid.
         search_cost: taken off for every search that was run.
-        context: "append", "window:K", "rebuild" or a policy.
+        context: "append", "window:K", "token_budget:N", "rebuild" or a policy; see `agent_gym.context`.
         rebuild_tokens: the budget of a rebuilt prompt, never exceeded; None for `max_observation_tokens`. A task that does not fit into it
             with the text of the tools is refused by `reset`.
         **kwargs: see `ToolEnv` and `AgentEnv`.
@@ -161,6 +156,10 @@ class HotpotQAEnv(ToolEnv):
     }
     """Beside those of `ToolEnv`: where the task is from; exact match, F1 and sub-EM of the answer (0 until there is one); the part of the
     supporting titles that was retrieved so far; the searches that were run so far."""
+    data_set: ClassVar[QASet] = HOTPOTQA
+    """Whose generated world and published files these are."""
+    prompt_note: str = ""
+    """A sentence that ends our own system message."""
 
     def __init__(
         self,
@@ -190,11 +189,15 @@ class HotpotQAEnv(ToolEnv):
             whole_number("rebuild_tokens", rebuild_tokens, 1)
         if answer_fallback not in (None, "reply"):
             raise ValueError(f"answer_fallback must be None or 'reply', not {answer_fallback!r}")
-        if reward not in _REWARDS if isinstance(reward, str) else not callable(reward):
+        if isinstance(reward, str):
+            known = reward in _REWARDS
+        else:
+            known = callable(reward)
+        if not known:
             raise ValueError(f"reward must be one of {', '.join(_REWARDS)} or a callable (prediction, task) -> number, not {reward!r}")
         if search_cost < 0 or format_weight < 0:
             raise ValueError(f"format_weight and search_cost must not be negative, not {format_weight} and {search_cost}")
-        self.source = open_source(dataset, split=split, data_dir=data_dir, level=level)
+        self.source = self._open_source(dataset, split=split, data_dir=data_dir, level=level)
         self._build = _engine(search)
         self._corpus = _open_corpus(corpus, search)
         if self._corpus is None:
@@ -206,7 +209,7 @@ class HotpotQAEnv(ToolEnv):
         self._print: Callable[[Sequence[Hit]], str] = _print_lines if short else format_passages
         tool = SearchTool(self._engine, self.top_k, self._print, remote=isinstance(self._corpus, HttpSearcher))
         if system_prompt is None:
-            system_prompt = _BRIDGE_PROMPT if short else _FULL_PROMPT.format(turns=max_turns, calls=max_parallel_calls)
+            system_prompt = _BRIDGE_PROMPT if short else _FULL_PROMPT.format(turns=max_turns, calls=max_parallel_calls) + self.prompt_note
         self._rebuilds = context == "rebuild"
         super().__init__(
             split=split,
@@ -224,11 +227,21 @@ class HotpotQAEnv(ToolEnv):
         self.rebuild_tokens = (
             self.max_observation_tokens if rebuild_tokens is None else min(int(rebuild_tokens), self.max_observation_tokens)
         )
-        self._answer_reward = _REWARDS[reward] if isinstance(reward, str) else reward
+        self._answer_reward = reward
         self.qa: QATask | None = None
         self._forget()
 
     # ------------------------------------------------------------------------------------------------ the task
+
+    def _open_source(
+        self, dataset: str | Path | Iterable[Mapping[str, Any]], *, split: str, data_dir: str | Path | None, level: str
+    ) -> QASource:
+        """Open the tasks that the keywords name."""
+        return open_source(dataset, split=split, data_dir=data_dir, level=level, data_set=self.data_set)
+
+    def _read(self, row: Mapping[str, Any]) -> QATask:
+        """Read a row that is given as the task."""
+        return accept_aliases(parse_qa(row, where="options['task']"), self.source.aliases)
 
     def _require_paragraphs(self) -> None:
         tasks = getattr(self.source, "tasks", ())
@@ -249,7 +262,7 @@ class HotpotQAEnv(ToolEnv):
     def _task(self, options: dict[str, Any]) -> Mapping[str, Any]:
         """Choose the task and make its index; see `ToolEnv._task`."""
         if "task" in options:
-            task = parse_qa(options["task"], where="options['task']")
+            task = self._read(options["task"])
         elif "index" in options:
             task = self.source.by_index(whole_number("options['index']", options["index"]))
         else:
@@ -276,6 +289,19 @@ class HotpotQAEnv(ToolEnv):
         if self.qa is None:
             raise ResetNeeded("no task has begun; call reset() before you ask the expert")
         return self.qa
+
+    @staticmethod
+    def answer_scores(prediction: str, answers: Sequence[str]) -> AnswerScores:
+        """Score an answer by the rules of the data set's own script.
+
+        Args:
+            prediction: the answer.
+            answers: the accepted ones.
+
+        Returns:
+            Exact match, and F1 with its precision and recall.
+        """
+        return score_answer(prediction, answers)
 
     @property
     def num_tasks(self) -> int | None:
@@ -397,11 +423,17 @@ class HotpotQAEnv(ToolEnv):
         tagged = answer is not None
         prediction = answer if tagged else content if self.answer_fallback == "reply" else ""
         assert prediction is not None
-        worth = float(self._answer_reward(prediction, task)) if normalize_answer(prediction) else 0.0
-        exact = answer_reward(prediction, task.answers)
+        scores = self.answer_scores(prediction, task.answers)
+        said = bool(normalize_answer(prediction))  # an answer that normalises to nothing is worth nothing
+        exact = scores.em if said else 0.0
+        rewards = {"em": exact, "f1": scores.f1}
+        worth = rewards[self._answer_reward] if isinstance(self._answer_reward, str) else float(self._answer_reward(prediction, task))
+        return self._graded(worth if said else 0.0, exact == 1.0, tagged, exact, scores.f1, sub_exact_match(prediction, task.golds))
+
+    def _graded(self, worth: float, success: bool, tagged: bool, em: float, f1: float, sub_em: float) -> Score:
+        """The score of an answer that is worth so much, with the format's part."""
         form = self.format_weight if tagged and self._readable else 0.0
-        metrics = {"em": exact, "f1": token_f1(prediction, task.answers).f1, "sub_em": sub_exact_match(prediction, task.golds)}
-        return Score(worth + form, {"answer": worth, "format": form}, exact == 1.0, metrics)
+        return Score(worth + form, {"answer": worth, "format": form}, success, {"em": em, "f1": f1, "sub_em": sub_em})
 
     def _info(self, feedback: str, given: Mapping[str, Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
         task = self._present
@@ -433,26 +465,17 @@ class HotpotQAEnv(ToolEnv):
         turns = self.max_turns - self.turn - 1
         if wanted and turns > 0:
             for count in range(min(self.max_parallel_calls, -(-len(wanted) // turns)), 0, -1):
-                text = self._search_text([_plain(title) for title in wanted[:count]])
+                text = self._calls_text([("search", {"query": _plain(title)}) for title in wanted[:count]])
                 if text is not None:
                     return text
         return self._answer_text()
-
-    def _search_text(self, queries: Sequence[str]) -> str | None:
-        """The calls of one reply; None where the format cannot hold so many, or they are too long."""
-        try:
-            text = "\n".join(self.tool_format.render_call("search", {"query": query}) for query in queries)
-        except ValueError:
-            return None
-        read = self.tool_format.parse(text, prefix=self._prefix, tools=self._schemas)
-        whole = [call.arguments.get("query") for call in read.calls if call.error is None] == list(queries)
-        return text if whole and len(self.chat.encode_action(text)) <= self.max_action_tokens else None
 
     def _answer_text(self) -> str:
         """The first gold in its tag. Brackets and bars, which could read as tags, are left out: the official normalisation deletes them anyway."""
         gold = self._present.golds[0]
         written = _plain(gold)
-        return f"<answer>{written if exact_match(written, gold) else normalize_answer(gold)}</answer>"
+        answer = f"<answer>{written if exact_match(written, gold) else normalize_answer(gold)}</answer>"
+        return self.tool_format.close_reasoning(self._prefix) + answer
 
 
 def _print_lines(hits: Sequence[Hit]) -> str:

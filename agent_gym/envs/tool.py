@@ -32,7 +32,7 @@ from agent_gym.chat import Message, load_tokenizer
 from agent_gym.context import Append
 from agent_gym.core import Action, AgentEnv, Observation, Outcome
 from agent_gym.envs.answers import accepted_of, answers_match
-from agent_gym.envs.tool_prompt import ToolPrompt, generation_prefix
+from agent_gym.envs.tool_prompt import PromptEnd, ToolPrompt, turn_end_ids
 from agent_gym.envs.whole_numbers import task_index, whole_number
 from agent_gym.tools.base import BaseTool, ToolContext
 from agent_gym.tools.execution import CallResult, ToolSet, arun_calls, run_calls
@@ -79,7 +79,7 @@ class ToolEnv(AgentEnv):
     A seed draws another row in each split, also where all splits have the same rows; `options={"index": i}` is the i-th row in any split.
 
     Where the context only grows (`context="append"`), results are cut shorter than `max_tool_result_tokens` when the turns to come would
-    find no room otherwise. Under the defaults an episode whose first prompt has up to 4,000 tokens never ends by
+    find no room otherwise, and under a token budget when the turn itself would find none beside the task. Under the defaults an episode whose first prompt has up to 4,000 tokens never ends by
     `StopReason.CONTEXT_LIMIT`, however many calls it holds.
 
     Tool schemas are text of the world: control tokens and markers that stand in them are shown as text.
@@ -91,7 +91,8 @@ class ToolEnv(AgentEnv):
             each split its own.
         reward: called with the answer (None where the reply had none) and the task; returns a number, a bool or a `Score`. Without it an
             answer that equals an accepted one gives 1, as numbers where both are numbers, else as text without regard to case and blanks.
-        tool_format: how calls are written: "hermes", "qwen3_coder", "llama3_json", "search_tags", "auto", or a response template.
+        tool_format: how calls are written: a name of `agent_gym.tools.FORMATS` ("hermes", "gpt_oss", "kimi" and so on), "auto", or a
+            response template.
         max_parallel_calls: calls of one turn beyond it are not run, and together answered by one error.
         system_prompt: text of the first message; None for the environment's own.
         tokenizer: see `AgentEnv`.
@@ -140,9 +141,10 @@ class ToolEnv(AgentEnv):
         self.max_parallel_calls = int(max_parallel_calls)
         self._schemas = self.tool_set.schemas
         prompt = ToolPrompt(opened, self.tool_format, self._schemas, markers=markers, template_kwargs=kwargs.get("template_kwargs"))
+        kwargs["end_of_turn_ids"] = (*kwargs.get("end_of_turn_ids", ()), *turn_end_ids(opened, self.tool_format))
         super().__init__(tokenizer=opened, markers=(*self.tool_format.markers, *markers), tools=prompt.tools, **kwargs)
         self._system_text = prompt.system_text(self.system_prompt if system_prompt is None else system_prompt)
-        self._prefix = generation_prefix(self.chat)
+        self._prompt_end = PromptEnd(self.chat)
         self._reward = reward
         self._rows = _rows_of_split(tasks, self.split)
         self._require_answers(self._rows, "tasks")
@@ -250,6 +252,22 @@ class ToolEnv(AgentEnv):
             return value if isinstance(value, Score) else Score(float(value), is_success=float(value) >= 1.0)
         right = answer is not None and any(answers_match(answer, one) for one in accepted_of(self.task))
         return Score(float(right), is_success=right)
+
+    @property
+    def _prefix(self) -> str:
+        """What the present prompt ends with, which may have opened reasoning."""
+        return self._prompt_end.of(self._prompt[: self._length])
+
+    def encode_action(self, text: str) -> list[int]:
+        """Return the ids of a reply written by hand, in the form of the format's family; see `AgentEnv.encode_action`.
+
+        Args:
+            text: the reply.
+
+        Returns:
+            Token ids for `step`.
+        """
+        return self.chat.encode_action(*self.tool_format.as_reply(text))
 
     # ------------------------------------------------------------------------------------------------ the episode
 
@@ -364,10 +382,32 @@ class ToolEnv(AgentEnv):
         totals = {"total_tool_calls": self._total_calls, "total_tool_errors": self._total_errors}
         return super()._info(feedback, {**totals, **given}, *args, **kwargs)
 
+    def _calls_text(self, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> str | None:
+        """Write calls as one reply, for experts.
+
+        Args:
+            calls: name and arguments of each.
+
+        Returns:
+            The text; None where the format cannot write them so that they are read back as they are, where there is no such tool, or where
+            the reply would be too long.
+        """
+        try:
+            written = self.tool_format.render_calls((name, dict(arguments)) for name, arguments in calls)
+        except ValueError:
+            return None
+        text = self.tool_format.close_reasoning(self._prefix) + written
+        read = self.tool_format.parse(text, prefix=self._prefix, tools=self._schemas)
+        whole = [(one.name, one.arguments) for one in read.calls if one.error is None] == [(name, dict(given)) for name, given in calls]
+        known = all(name in self.tool_set for name, _ in calls)
+        return text if whole and known and len(self.encode_action(text)) <= self.max_action_tokens else None
+
     def _result_limit(self, action_tokens: int, messages: int) -> int:
-        """Where each of a turn's results is cut: at `max_tool_result_tokens`, or before it where the turns to come would find no room."""
+        """Where each of a turn's results is cut: at `max_tool_result_tokens`, or before it where they, or the turns to come, would find no room."""
         if not isinstance(self.context, Append):
-            return self.max_tool_result_tokens
+            room = self._answer_room(action_tokens)
+            fair = self.max_tool_result_tokens if room is None else room // max(1, messages) - _MESSAGE_OVERHEAD
+            return max(_LEAST, min(self.max_tool_result_tokens, fair))
         floor = max(_FLOOR, (self.max_parallel_calls + 1) * (_LEAST + _MESSAGE_OVERHEAD))
         later = max(0, self.max_turns - self.turn - 1)
         reserved = later * (self.max_action_tokens + 2 * _MESSAGE_OVERHEAD + floor)

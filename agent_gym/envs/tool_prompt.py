@@ -9,6 +9,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from agent_gym.chat import Chat
 from agent_gym.tools.formats import TemplateFormat, ToolCallFormat
 from agent_gym.tools.parsing import detect_format
@@ -16,7 +19,7 @@ from agent_gym.tools.parsing import detect_format
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["ToolPrompt", "generation_prefix"]
+__all__ = ["PromptEnd", "ToolPrompt", "generation_prefix", "turn_end_ids"]
 
 
 class ToolPrompt:
@@ -76,17 +79,61 @@ class ToolPrompt:
         return all(one["function"]["name"] in str(shown) for one in self._schemas)
 
 
-def generation_prefix(chat: Chat) -> str:
+def generation_prefix(chat: Chat, role: str = "user") -> str:
     """Return what the template writes at the beginning of the assistant's turn, which may open reasoning.
 
     Args:
         chat: tokenizer and chat template.
+        role: of the message before it.
 
     Returns:
         The text.
     """
     probe = "agentgymprefixprobe"
-    return chat.decode(chat.render([{"role": "user", "content": probe}])).rpartition(probe)[2]
+    message = {"role": role, "content": probe}
+    return chat.decode(chat.render([message]) if role == "user" else chat.turn([message], closed=True)).rpartition(probe)[2]
+
+
+class PromptEnd:
+    """What prompts end with, which may open reasoning behind a user's message and not behind a tool's (DeepSeek).
+
+    Args:
+        chat: tokenizer and chat template.
+    """
+
+    def __init__(self, chat: Chat) -> None:
+        self._chat = chat
+        self._user = generation_prefix(chat)
+        self._tool = generation_prefix(chat, "tool")
+        self._tail = 2 * max(len(self._user), len(self._tool)) + 16  # ids whose text is long enough
+
+    def of(self, prompt_ids: NDArray[np.int64]) -> str:
+        """Return the end of a prompt, from the last message's text on. It is the template's own, so no text of the world forges it.
+
+        Args:
+            prompt_ids: int64, shape (length,), without padding.
+
+        Returns:
+            The text.
+        """
+        if self._tool.endswith(self._user) or not len(prompt_ids):
+            return self._user
+        text = self._chat.decode(prompt_ids[-self._tail :].tolist())
+        return max((one for one in (self._user, self._tool) if text.endswith(one)), key=len, default=self._user)
+
+
+def turn_end_ids(tokenizer: PreTrainedTokenizerBase, tool_format: ToolCallFormat) -> tuple[int, ...]:
+    """Return the ids of the tokens that end a reply in this format, beside those that the chat template shows.
+
+    Args:
+        tokenizer: that may hold them.
+        tool_format: how calls are written.
+
+    Returns:
+        The ids, for `AgentEnv(end_of_turn_ids=...)`.
+    """
+    added = tokenizer.get_added_vocab()
+    return tuple(int(added[one]) for one in tool_format.turn_ends if one in added)
 
 
 def _without_literals(value: Any, literals: Iterable[str]) -> Any:

@@ -225,6 +225,7 @@ ToolFactory = Callable[..., BaseTool]
 _Registered = TypeVar("_Registered", bound=ToolFactory)
 
 _REGISTRY: dict[str, str | ToolFactory] = {
+    "calc_gsm8k_reward": "agent_gym.tools.gsm8k:GSM8KOracle",
     "calculator": "agent_gym.tools.calculator:Calculator",
     "unit_converter": "agent_gym.tools.units:UnitConverter",
 }

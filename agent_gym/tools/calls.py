@@ -140,7 +140,7 @@ def read_json_at(text: str, at: int) -> tuple[Any, int]:
     try:
         value, end = _DECODER.raw_decode(text, at)
     except (ValueError, RecursionError) as error:
-        raise _as_invalid(error, text) from None
+        raise _as_invalid(error, "." if at < len(text) else "") from None
     return _without_surrogates(value, text[at:end]), end
 
 

@@ -13,8 +13,19 @@ from typing import TYPE_CHECKING, Any
 from agent_gym.tools.base import nearest
 from agent_gym.tools.calls import ParsedAction, ToolCall, extract_answer
 from agent_gym.tools.formats import (
+    DeepSeekFormat,
+    DeepSeekV3Format,
+    DeepSeekV32Format,
+    FunctionGemmaFormat,
+    GemmaFormat,
+    GlmFormat,
+    GptOssFormat,
     HermesFormat,
+    KimiFormat,
     Llama3JsonFormat,
+    MistralFormat,
+    MistralListFormat,
+    PythonicFormat,
     Qwen3CoderFormat,
     SearchTagsFormat,
     TemplateFormat,
@@ -31,8 +42,43 @@ FORMATS: Mapping[str, Callable[[], ToolCallFormat]] = {
     "qwen3_coder": Qwen3CoderFormat,
     "llama3_json": Llama3JsonFormat,
     "search_tags": SearchTagsFormat,
+    "glm": GlmFormat,
+    "gpt_oss": GptOssFormat,
+    "mistral": MistralFormat,
+    "mistral_list": MistralListFormat,
+    "deepseek": DeepSeekFormat,
+    "deepseek_v3": DeepSeekV3Format,
+    "deepseek_v32": DeepSeekV32Format,
+    "kimi": KimiFormat,
+    "gemma": GemmaFormat,
+    "functiongemma": FunctionGemmaFormat,
+    "pythonic": PythonicFormat,
 }
 """The formats by name. Beside these `get_format` knows "auto" and response templates."""
+
+# What a chat template of a family prints and no other does, looked for in this order. None: the family's form has no name here.
+_SIGNS: tuple[tuple[tuple[str, ...], str | None], ...] = (
+    (("<function=",), "qwen3_coder"),
+    (("<arg_key>",), "glm"),
+    (("<|start|>", "<|channel|>", "<|message|>"), "gpt_oss"),
+    (("｜DSML｜",), "deepseek_v32"),
+    (("<｜tool▁sep｜>", "```json"), "deepseek_v3"),
+    (("<｜tool▁sep｜>",), "deepseek"),
+    (("[TOOL_CALLS]", "[ARGS]"), "mistral"),
+    (("[TOOL_CALLS]",), "mistral_list"),
+    (("<|tool_calls_section_begin|>",), "kimi"),
+    (("<|im_middle|>", "tool_declare"), "kimi"),
+    (("<|tool_call>call:",), "gemma"),
+    (("<start_function_call>",), "functiongemma"),
+    (("<|tool_call_start|>",), "pythonic"),
+    (("<|tool_call",), None),
+    (("tool_call_start",), None),
+    (("<｜tool",), None),
+    (("<|channel|>",), None),
+    (("<|open|>", "<|sep|>"), None),
+    (("minimax:tool_call",), None),
+    (("<tool_call>",), "hermes"),
+)
 
 
 def detect_format(chat_template: str) -> str | None:
@@ -44,12 +90,9 @@ def detect_format(chat_template: str) -> str | None:
     Returns:
         A key of `FORMATS`; "" where the template says nothing of tools; None where it teaches a format that has no name here.
     """
-    if "<function=" in chat_template:
-        return "qwen3_coder"
-    if any(mark in chat_template for mark in ("<arg_key>", "<|channel|>", "[TOOL_CALLS]", "<|tool_call", "<｜tool", "tool_call_start")):
-        return None
-    if "<tool_call>" in chat_template:
-        return "hermes"
+    for signs, name in _SIGNS:
+        if all(sign in chat_template for sign in signs):
+            return name
     if '"parameters":' in chat_template and ("ipython" in chat_template or "python_tag" in chat_template):
         return "llama3_json"
     return ""

@@ -283,7 +283,7 @@ def test_auto_reads_the_chat_template_of_other_families() -> None:
     assert get_format("auto", tokenizer("{{ messages }}")).name == "hermes"
     assert isinstance(get_format("auto", tokenizer("{{ messages }}", response_template=HERMES_LIKE)), TemplateFormat)
     with pytest.raises(ValueError, match="response template"):
-        get_format("auto", tokenizer("<tool_call>{name}<arg_key>"))
+        get_format("auto", tokenizer("<|open|>call<|sep|><|close|>"))
 
 
 def test_an_unknown_format_is_refused_with_the_nearest() -> None:
