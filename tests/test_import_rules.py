@@ -34,16 +34,18 @@ ORDER = [
     "tokenizers.build_default",  # a script that makes the tokenizer from generated tasks; nothing imports it
     "envs",
     "wrappers",
+    "adapters",
     "policies",
     "flows",
     "runs",
     "evaluation",
     "trainers",
+    "adapters.trl",  # the one adapter that stands beside the trainers
     "report",
     "testing",
     "cli",
 ]
-TORCH_FREE = ORDER[: ORDER.index("wrappers") + 1]
+TORCH_FREE = ORDER[: ORDER.index("adapters") + 1]
 HEAVY = {"torch", "trl", "accelerate", "peft", "datasets", "vllm"}
 
 
