@@ -6,7 +6,7 @@
     eval          measure a model
     train         the embedded run, or a model of yours by a recipe
     report        make a run's report again
-    data          make TextWorld and ALFWorld games beforehand
+    data          make TextWorld and ALFWorld games beforehand, import chat logs
     serve-search  serve a search index over HTTP
     serve-papers  serve papers over HTTP, as Semantic Scholar does
 

@@ -1,4 +1,4 @@
-"""`agent-gym data`: files of samples checked; TextWorld games into the cache, ALFWorld games into a folder in the official layout."""
+"""`agent-gym data`: files of samples checked, chat logs imported (`import_chat.py`); TextWorld games into the cache, ALFWorld games into a folder in the official layout."""
 
 from __future__ import annotations
 
@@ -26,6 +26,10 @@ def run(args: argparse.Namespace) -> int:
         from agent_gym.cli.data_check import check
 
         return check(args)
+    if args.kind == "import-chat":
+        from agent_gym.cli import import_chat
+
+        return import_chat.run(args)
     return _textworld(args) if args.kind == "textworld" else _alfworld(args)
 
 

@@ -323,6 +323,8 @@ def check(recipe: Recipe, output_dir: str | Path = "run") -> Checked:
     rows = build_rows(recipe, make)
     found.train_rows, found.eval_rows = rows.train, rows.eval
     notes += [rows.note] if rows.note else []
+    if args.replay_files:
+        notes.append(_replayed(args, tokenizer))
     found.first_prompt["train"] = _reset_ends(recipe, make, rows.train)
     found.measured, found.longest = _measure(recipe, make, rows.train)
     if rows.eval:
@@ -336,6 +338,24 @@ def check(recipe: Recipe, output_dir: str | Path = "run") -> Checked:
     if args.use_vllm:
         notes.append("use_vllm: known and checked, but a real run with vLLM comes with a later version and is refused until then")
     return found
+
+
+def _replayed(args: Any, tokenizer: Any) -> str:
+    """What the run will replay, in words; a file that cannot be replayed would stop it."""
+    from agent_gym.chat import tokenizer_fingerprint
+    from agent_gym.trainers.advantages import get_advantage
+    from agent_gym.trainers.replay import ReplayBuffer
+
+    with user_mistakes():
+        buffer = ReplayBuffer.from_files(
+            args.replay_files,
+            fingerprint=tokenizer_fingerprint(tokenizer),
+            correction=args.replay_correction,
+            max_age=args.replay_max_age,
+            base_version=args.replay_base_version,
+            group_relative=get_advantage(args.advantage).group_relative,
+        )
+    return buffer.describe(args.replay_ratio)
 
 
 def _reset_ends(recipe: Recipe, make: Callable[..., Any], rows: Sequence[Mapping[str, Any]]) -> tuple[int, int]:

@@ -242,6 +242,7 @@ def _train(commands: Any) -> None:
             "--config recipes/hotpotqa.yaml --dry-run",
             "AgentR1/Tool-v0 --model Qwen/Qwen3-0.6B --set trainer.max_steps=100",
             "--data rows.parquet --model Qwen/Qwen3-0.6B --output-dir runs/mine",
+            "--output-dir runs/second --replay runs/first/trajectories/last_batch.jsonl --replay-max-age 4",
             "--output-dir runs/first --resume",
         ],
     )
@@ -256,6 +257,28 @@ def _train(commands: Any) -> None:
         metavar="KEY=VALUE",
         dest="overrides",
         help="a key of the recipe, dotted (trainer.learning_rate=1e-6)",
+    )
+    parser.add_argument(
+        "--replay",
+        nargs="+",
+        action="extend",
+        metavar="FILE",
+        help="trajectory files whose episodes are trained on again beside the fresh ones",
+    )
+    parser.add_argument("--replay-ratio", type=float, metavar="R", help="replayed episodes per fresh one, in whole groups (default 0.5)")
+    parser.add_argument(
+        "--replay-max-age", type=_natural, metavar="N", help="leave out episodes that are more policy versions old; default: no limit"
+    )
+    parser.add_argument(
+        "--replay-correction",
+        choices=["token_truncate", "step_truncate", "imitation"],
+        help="truncated importance weights per token (default) or per action; imitation: weight 1 for all, also without log-probabilities",
+    )
+    parser.add_argument(
+        "--replay-base-version",
+        type=_natural,
+        metavar="V",
+        help="policy version that the run begins with; default: the newest in the files",
     )
     parser.add_argument("--output-dir", metavar="DIR", help="the run's folder; default: runs/ENV-MODEL-seedS")
     parser.add_argument("--seed", type=_natural, metavar="S", help="of the run (default 0)")
@@ -277,12 +300,13 @@ def _data(commands: Any) -> None:
     parser = _add(
         commands,
         "data",
-        "check a data file; make TextWorld and ALFWorld games beforehand",
-        "Check a file of samples and see how each kind of row would be played; make the games of a TextWorld challenge, which otherwise are made\n"
-        "when they are first played; or write generated ALFWorld games in the layout of the official ones. Games that are there are kept; a\n"
-        "command that was stopped goes on where it was.",
+        "check a data file, import chat logs; make TextWorld and ALFWorld games beforehand",
+        "Check a file of samples and see how each kind of row would be played; turn chat logs into trajectories; make the games of a TextWorld\n"
+        "challenge, which otherwise are made when they are first played; or write generated ALFWorld games in the layout of the official ones. Games\n"
+        "that are there are kept; a command that was stopped goes on where it was.",
         [
             "check rows.parquet",
+            "import-chat chats.jsonl --tokenizer Qwen/Qwen3-0.6B",
             "textworld cooking --count 200 --split train --set recipe=2 --set take=2 --set go=6",
             "alfworld --out games --count 100 --split valid_unseen",
         ],
@@ -324,9 +348,36 @@ def _data(commands: Any) -> None:
         "--grammar", choices=["move", "put"], default="move", help="the wording: current, or before ALFWorld 0.4 (default move)"
     )
     alfworld.add_argument("--level", default="full", metavar="L", help="full or small rooms (default full)")
+    _import_chat(kinds)
     for one in (textworld, alfworld):
         one.add_argument("--count", type=_positive, default=100, metavar="N", help="games of each split, the first N (default 100)")
         one.add_argument("--split", action="append", default=[], metavar="NAME", help="which split, may be repeated; default: all")
+
+
+def _import_chat(kinds: Any) -> None:
+    parser = kinds.add_parser(
+        "import-chat",
+        help="chat logs into trajectories",
+        description="Turn conversations (OpenAI's messages with tool calls, one conversation per line) into trajectories under a tokenizer. The ids\n"
+        "of every reply say that message to the character; a log of which anything would be lost is refused with line and message.",
+    )
+    parser.add_argument("file", metavar="FILE", help="the log, JSON lines")
+    parser.add_argument("--tokenizer", metavar="T", help="folder or name; default: the project's own")
+    parser.add_argument(
+        "--tool-format", default="auto", metavar="F", help="how calls are written; default auto: what the tokenizer's chat template teaches"
+    )
+    parser.add_argument(
+        "--template-arg",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="for the chat template (enable_thinking=false); may be repeated",
+    )
+    parser.add_argument("--out", metavar="FILE", help=".jsonl, .parquet or .html; default: LOG.trajectories.jsonl beside the log")
+    parser.add_argument("--skip-bad", action="store_true", help="leave out conversations that cannot be used, and list and count them")
+    parser.add_argument(
+        "--check", action="store_true", help="hold the file of --out against the log again: is anything altered in one of them?"
+    )
 
 
 def _serve(commands: Any) -> None:

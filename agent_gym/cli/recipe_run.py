@@ -19,6 +19,7 @@ from agent_gym.policies import TransformersPolicy
 from agent_gym.runs import RunFolder
 from agent_gym.trainers.environments import read_row
 from agent_gym.trainers.grpo import AgentGRPOTrainer
+from agent_gym.trainers.replay import keep_in_run
 from agent_gym.trainers.run_callback import RunCallback
 from agent_gym.trajectory import Trajectory
 
@@ -55,6 +56,9 @@ def train_recipe(recipe: Recipe, folder: Path, display: TrainDisplay, *, resume:
             display.say(f"note: {planned.note}", "yellow")
         trainer = _trainer(recipe, args, planned)
     run = _open(recipe, planned, folder, resume)
+    if trainer.replay is not None and trainer.accelerator.is_main_process:
+        with user_mistakes():
+            keep_in_run(trainer.replay, run)
     callback = RunCallback(
         run,
         lambda step, total, values: display("train", step, total, values),

@@ -210,6 +210,7 @@ class EnvironmentMaker:
         self.env = env
         self.env_id = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
         self.tokenizer = tokenizer
+        self.vocab_size = int(vocab_size)
         self.env_kwargs = dict(env_kwargs or {})
         self.fingerprint = tokenizer_fingerprint(tokenizer)
         self._token_settings: dict[str, Any] = {"tokenizer": tokenizer, "vocab_size": vocab_size, "end_of_turn_ids": tuple(end_of_turn_ids)}

@@ -514,10 +514,11 @@ class PaperSearchEnv(ToolEnv):
         kept = list(calls)
         while kept:
             try:
-                text = "\n".join(self.tool_format.render_call(name, dict(arguments)) for name, arguments in kept)
+                written = self.tool_format.render_calls((name, dict(arguments)) for name, arguments in kept)
             except ValueError:
                 kept.pop()
                 continue
+            text = self.tool_format.close_reasoning(self._prefix) + written
             read = self.tool_format.parse(text, prefix=self._prefix, tools=self._schemas)
             whole = [(call.name, call.arguments) for call in read.calls if call.error is None] == [
                 (name, dict(args)) for name, args in kept

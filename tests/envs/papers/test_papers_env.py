@@ -19,6 +19,7 @@ import agent_gym  # noqa: F401  # registers the ids
 from agent_gym.data.papers import Paper
 from agent_gym.envs.papers import LocalLibrary, PaperSearchEnv
 from agent_gym.testing import check_agent_env
+from agent_gym.tools import FORMATS
 from agent_gym.trajectory import StopReason
 
 NAME = "AgentR1/PaperSearch-v0"
@@ -459,9 +460,14 @@ def test_what_cannot_be_found_the_expert_leaves() -> None:
     assert info["stop_reason"] == StopReason.FINISH_CALL and info["recall"] == 0.5 and not info["is_success"]
 
 
-@pytest.mark.parametrize("tool_format", ["hermes", "qwen3_coder", "llama3_json"])
+@pytest.mark.parametrize("tool_format", sorted(set(FORMATS) - {"search_tags"}))
 def test_the_expert_writes_its_calls_in_any_format(tool_format: str) -> None:
     assert follow(PaperSearchEnv(tool_format=tool_format), options={"index": 2})[1]["is_success"]
+
+
+def test_a_format_that_can_only_search_is_left_at_that() -> None:
+    info = follow(PaperSearchEnv(tool_format="search_tags"), options={"index": 2})[1]
+    assert info["n_searches"] == 1 and not info["is_success"]
 
 
 # ------------------------------------------------------------------------------------------------ keywords
