@@ -69,7 +69,7 @@ def export_minari(
         yield from all_buffers
 
     # Plain Box spaces: Minari writes them down and makes them anew, and knows nothing of TokenBox.
-    observation_space, action_space = (gymnasium.spaces.Box(space.low, space.high, dtype=np.int64) for space in spaces)  # type: ignore[attr-defined, type-var]  # TokenBox, checked above
+    observation_space, action_space = (gymnasium.spaces.Box(space.low, space.high, dtype=np.int64) for space in spaces)  # type: ignore[attr-defined, arg-type]  # TokenBox, checked above
     stored = dataset_id in minari.list_local_datasets()
     try:
         dataset = minari.create_dataset_from_buffers(

@@ -335,10 +335,17 @@ class OpenEnvEnv(AgentEnv):
         """Send the reply without holding up the event loop; see `AgentEnv._arespond`."""
         return await asyncio.to_thread(self._respond, action)
 
-    def _conclude(self, action: Action, outcome: Outcome | EnvFault, dropped: int) -> Any:
-        """End the episode by TIME_LIMIT where the server's own limit did."""
-        observation, reward, terminated, truncated, info = super()._conclude(action, outcome, dropped)
-        if self._cut and not truncated and not isinstance(outcome, EnvFault):
+    def step(self, action: Any) -> Any:
+        """Act; see `AgentEnv.step`. Where the server's own limit ends the episode, it is truncated by TIME_LIMIT."""
+        return self._with_their_end(super().step(action))
+
+    async def astep(self, action: Any) -> Any:
+        """Act in an event loop; see `step`."""
+        return self._with_their_end(await super().astep(action))
+
+    def _with_their_end(self, result: Any) -> Any:
+        observation, reward, terminated, truncated, info = result
+        if self._cut and not terminated and not truncated:
             self._running = False
             truncated, info = True, {**info, "stop_reason": StopReason.TIME_LIMIT}
         return observation, reward, terminated, truncated, info
