@@ -256,6 +256,12 @@ def test_rollout_saves_episodes(suffix: str, capsys: pytest.CaptureFixture[str])
     assert "3 episodes, 3 solved" in capsys.readouterr().out
 
 
+def test_rollout_writes_over_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("e.jsonl").write_text("mine", encoding="utf-8")
+    assert main(["rollout", "AgentR1/Tool-v0", "--model", "random", "--episodes", "1", "--out", "e.jsonl"]) == 2
+    assert "e.jsonl is there already" in capsys.readouterr().err and Path("e.jsonl").read_text(encoding="utf-8") == "mine"
+
+
 def test_rollout_makes_a_page() -> None:
     assert main(["rollout", "AgentR1/Tool-v0", "--model", "random", "--episodes", "2", "--out", "e.html"]) == 0
     assert Path("e.html").read_text(encoding="utf-8").count("<article") == 2

@@ -14,20 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from agent_gym.cli.common import (
-    SCRIPTED,
     Player,
     UsageError,
     baselines_of,
     check_env_kwargs,
     console,
-    find_env,
     keyword_names,
     load_player,
-    parse_env_args,
     progress_bar,
-    resolve_model,
+    run_of_model,
     splits_of,
     user_mistakes,
+    what_to_play,
 )
 from agent_gym.cli.sample_files import Asked, judge_of
 from agent_gym.runs import RunFolder, atomic_write, to_plain
@@ -49,14 +47,13 @@ def run(args: argparse.Namespace) -> int:
     Returns:
         0.
     """
-    known = baselines_of(find_env(args.env)) if args.env is not None else {}
-    run_folder = resolve_model(args.model, tuple(known))[1] if args.model not in (*SCRIPTED, *known) else None
+    run_folder = run_of_model(args)
     file = file_of(args, run_folder)
     if file is not None:
         from agent_gym.cli.evaluate_file import evaluate_file
 
         return evaluate_file(args, file, run_folder)
-    env_id, keywords, defaults = _what_to_play(args, run_folder)
+    env_id, keywords, defaults = what_to_play(args, run_folder, evaluated=True)
     check_env_kwargs(env_id, keywords)
     split, first, chosen_by = _which_tasks(args, env_id, keywords, defaults)
     baselines = baselines_of(env_id)
@@ -167,23 +164,6 @@ def file_of(args: argparse.Namespace, run_folder: RunFolder | None) -> Asked | N
         args.allow_functions or bool(known.get("allow_functions")),
         int(known.get("first") or 0),
     )
-
-
-def _what_to_play(args: argparse.Namespace, run_folder: RunFolder | None) -> tuple[str, dict[str, Any], Mapping[str, Any]]:
-    """Environment, keywords and further defaults: what the command says, else what the model's run was evaluated on."""
-    given = parse_env_args(args.env_arg)
-    known: Mapping[str, Any] = {}
-    if run_folder is not None:
-        with user_mistakes():
-            config = run_folder.config
-        known = config.get("evaluation") or {}
-        trained_on = config.get("env_id")
-        if trained_on and (args.env is None or args.env == trained_on):
-            keywords = {**(config.get("env_kwargs") or {}), **(known.get("env_kwargs") or {}), **given}
-            return find_env(str(trained_on)), keywords, known
-    if args.env is None:
-        raise UsageError("which environment? `agent-gym eval ENV --model M`; only a model inside a run's folder needs no ENV")
-    return find_env(args.env), given, {}
 
 
 def _which_tasks(

@@ -181,8 +181,8 @@ def _rollout(commands: Any) -> None:
             "--data rows.parquet --model Qwen/Qwen3-0.6B --out episodes.jsonl",
         ],
     )
-    _env_options(parser, optional=True, what="; default: those of the rows of --data")
-    _model_options(parser, split="the environment's own, mostly train")
+    _env_options(parser, optional=True, what="; default: those of the rows of --data, or what the model's run was trained on")
+    _model_options(parser, split="that of the model's run, or the environment's own, mostly train")
     _file_options(parser)
     parser.add_argument("--episodes", type=_positive, metavar="N", help="how many (default 20, or one per row of --data)")
     parser.add_argument("--out", required=True, metavar="FILE", help="FILE.jsonl, FILE.parquet or FILE.html")

@@ -12,12 +12,13 @@ from agent_gym.cli.common import (
     baselines_of,
     check_env_kwargs,
     console,
-    find_env,
     load_player,
     nearest,
     parse_env_args,
     progress_bar,
+    run_of_model,
     user_mistakes,
+    what_to_play,
 )
 from agent_gym.cli.sample_files import judge_of, load_file, say
 from agent_gym.trajectory import Trajectory
@@ -44,18 +45,20 @@ def run(args: argparse.Namespace) -> int:
     out = Path(args.out)
     if out.suffix not in _KINDS:
         raise UsageError(f"--out {args.out!r}: the name ends with {', '.join(_KINDS)}{nearest(out.suffix, _KINDS)}")
+    if out.exists():
+        raise UsageError(f"--out {args.out} is there already, and nothing is written over; choose another name")
     keywords = parse_env_args(args.env_arg)
     found: RoutedRows | None = None
+    longest = args.max_tokens
     if args.data is not None:
         found, notes = load_file(
             args.data, env=args.env, env_kwargs=keywords, judge=judge_of(args), allow_functions=args.allow_functions, scored=False
         )
         say(notes)
         env_id = found.routes[0].env_id
-    elif args.env is None:
-        raise UsageError("which environment? `agent-gym rollout ENV ...`; only a file of rows (--data FILE) needs no ENV")
     else:
-        env_id = find_env(args.env)
+        env_id, keywords, run = what_to_play(args, run_of_model(args), evaluated=False)
+        longest = longest or run.get("max_tokens")
         check_env_kwargs(env_id, keywords)
     if args.split:
         keywords["split"] = args.split
@@ -79,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             episodes = args.episodes or (DEFAULT_EPISODES if found is None else len(found.routes))
             rows = task_rows(probe, env_id, keywords, episodes) if found is None else found.rows[:episodes]
-            longest = args.max_tokens or int(getattr(probe.action_space, "max_length", 512))
+            longest = longest or int(getattr(probe.action_space, "max_length", 512))
         finally:
             probe.close()
     if len(rows) < episodes and rows:
