@@ -191,7 +191,9 @@ def test_a_run_replays_in_the_stated_proportion_says_how_old_and_moves_the_weigh
     assert entries[0]["replay/is_max"] > 1.5
     for entry in entries:
         assert all(describe(name) for name in entry)
-        assert entry["is/mean"] < 0.5 and entry["replay/is_mean"] > 1.0, "fresh and replayed tokens were sampled by other models, and stand apart"
+        assert entry["is/mean"] < 0.5 and entry["replay/is_mean"] > 1.0, (
+            "fresh and replayed tokens were sampled by other models, and stand apart"
+        )
     assert entries[0]["is/mean"] == pytest.approx(plain.state.log_history[0]["is/mean"], rel=1e-4), "what is replayed has no part in it"
 
 
