@@ -286,4 +286,3 @@ def test_spacy_nouns_are_its_nouns_and_names(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "spacy", None)
     with pytest.raises(ImportError, match=r'pip install "agentr1-gym\[webshop\]"'):
         nouns_by("spacy:other")
-
