@@ -309,7 +309,7 @@ def test_a_row_that_asks_for_the_oracle_is_marked_in_its_episode_and_in_the_eval
         "env_kwargs": {"env_type": "tool", "tools": ["calc_gsm8k_reward"]},
     }
     policy = ScriptedPolicy(lambda env, turn: "<answer>1800</answer>")
-    (episode,) = run_rows(list(route_samples([row])), policy).trajectories
+    (episode,) = run_rows(route_samples([row]).rows, policy).trajectories
     assert episode.total_reward == 1.0 and episode.steps[-1].info["tools"] == "calc_gsm8k_reward (oracle)"
     done, _ = evaluate("AgentR1/Tool-v0", policy, env_kwargs={"tools": ["calc_gsm8k_reward"]}, tasks=2, samples=1)
     assert done.settings["told"]["tools"] == "calc_gsm8k_reward (oracle)"
