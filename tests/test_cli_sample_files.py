@@ -101,13 +101,35 @@ def test_the_check_names_file_row_and_field_of_what_cannot_be_played(capsys: pyt
     assert "6 of 8 rows cannot be played" in found.err and "Traceback" not in found.err
     for part in (
         "rows.jsonl line 2: the field 'prompt' is missing",
-        "rows.jsonl line 3: field 'env_kwargs': AgentR1/Tool-v0 cannot be made of it: there is no tool named 'calculater'",
+        "rows.jsonl line 3: field 'env_kwargs.tools': AgentR1/Tool-v0 cannot be made of it: there is no tool named 'calculater'",
         "rows.jsonl line 4: field 'env_kwargs' is a string, but no JSON",
         "rows.jsonl line 5: field 'reward_model.function' names 'os:system', which would import",
-        "rows.jsonl line 6: task '6' has no paragraphs",
-        "rows.jsonl line 7: field 'env_kwargs'",
+        "rows.jsonl line 6: field 'extra_info.context': task '6' has no paragraphs",
+        "rows.jsonl line 7: field 'env_kwargs.max_turns'",
     ):
         assert part in found.out, part
+
+
+def test_the_check_says_what_cannot_begin_whether_it_has_a_gold_answer_or_not(capsys: pytest.CaptureFixture[str]) -> None:
+    kind = {"data_source": "hotpotqa_distractor", "env_kwargs": {"env_type": "hotpotqa"}}
+    write_rows([row(1), row(2, **kind, reward_model={"style": "rule", "ground_truth": None})], "rows.jsonl")
+    assert main(["data", "check", "rows.jsonl"]) == 1
+    found = capsys.readouterr()
+    assert "rows.jsonl line 2: field 'extra_info.context': task '2' has no paragraphs" in found.out
+    assert "1 of 2 rows cannot be played" in found.err
+
+
+def test_the_check_prints_every_kind_and_the_reward_that_the_command_makes_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    pages = {"context": [["Ovrun bridge", ["Mila Sond built it."]]]}
+    asked = {"data_source": "hotpotqa", "extra_info": pages}
+    write_rows([row(1, **asked, env_kwargs={"max_turns": n}) for n in range(1, 13)], "rows.jsonl")
+    assert main(["data", "check", "rows.jsonl", "--env-arg", "reward=f1"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"kind {n}, 1 of 12 rows" in shown for n in range(1, 13))
+    assert shown.count("rule: F1 with the nearest accepted answer") == 12 and "exact match" not in shown
+    write_rows([row(1, env_kwargs={"env_type": "textworld"}, seed=3)], "own.jsonl")
+    assert main(["data", "check", "own.jsonl"]) == 0
+    assert "prompt and ground truth of the row are not used" in capsys.readouterr().out
 
 
 def test_rows_that_are_twins_are_told_of_and_played_apart(capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,8 +145,15 @@ def test_rows_that_are_twins_are_told_of_and_played_apart(capsys: pytest.Capture
 def test_the_check_of_published_files(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     require("pyarrow")
     papers = f"corpus={data_dir / 'papers' / 'unarxive_sample' / 'papers.jsonl'}"
-    assert main(["data", "check", str(data_dir / "papers" / "pasa_rows.parquet"), "--env-arg", papers]) == 0
+    rows = str(data_dir / "papers" / "pasa_rows.parquet")
+    assert main(["data", "check", rows]) == 1, "there are no papers to search in"
+    assert "18 of 18 rows cannot be played" in capsys.readouterr().err
+    assert main(["data", "check", rows, "--env-arg", papers, "--env-arg", "reward=process", "--env-arg", "relevance=bm25"]) == 0
     shown = capsys.readouterr().out
+    assert "rule: the relevance of new papers by bm25" in shown and "gold papers" not in shown and "18 of them can be trained on" in shown
+    assert main(["data", "check", rows, "--env-arg", papers]) == 0
+    shown = capsys.readouterr().out
+    assert "rule: the relevance of new papers by bm25" in shown, "rows without gold are played by what pays without"
     assert "AgentR1/PaperSearch-v0" in shown and "paper_search_agent" in shown and "18 rows are whole; 0 of them can be trained on" in shown
     assert main(["data", "check", str(data_dir / "gsm8k" / "rows_agent_r1.parquet")]) == 0
     shown = capsys.readouterr().out
@@ -151,7 +180,7 @@ def test_the_check_of_published_files(data_dir: Path, capsys: pytest.CaptureFixt
         (["eval", "--data", "rows.jsonl", "--model", "random", "--baselines"], "--baselines"),
         (["rollout", "--model", "random", "--out", "x.jsonl"], "which environment?"),
         (["rollout", "--data", "damaged.jsonl", "--model", "random", "--out", "x.jsonl"], "damaged.jsonl line 2: no valid JSON"),
-        (["rollout", "--data", "untold.jsonl", "--model", "random", "--out", "x.jsonl"], "untold.jsonl line 2: task"),
+        (["rollout", "--data", "untold.jsonl", "--model", "random", "--out", "x.jsonl"], "untold.jsonl line 2: field 'extra_info.context': task"),
         (["train", "--data", "rows.jsonl"], "--model M"),
         (["train", "--data", "absent.jsonl", "--model", "m"], "there is no file 'absent.jsonl'"),
         (
