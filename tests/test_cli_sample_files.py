@@ -178,9 +178,14 @@ def test_the_check_of_published_files(data_dir: Path, capsys: pytest.CaptureFixt
         (["eval", "AgentR1/HotpotQA-v0", "--data", "rows.jsonl", "--model", "random"], "rows.jsonl line 1 is of AgentR1/Tool-v0"),
         (["eval", "--data", "rows.jsonl", "--model", "random", "--split", "test"], "--split"),
         (["eval", "--data", "rows.jsonl", "--model", "random", "--baselines"], "--baselines"),
+        (["rollout", "--data", "rows.jsonl", "--model", "random", "--out", "x.jsonl", "--split", "test"], "--split"),
+        (["rollout", "--data", "rows.jsonl", "--model", "random", "--out", "x.jsonl", "--episodes", "3"], "rows.jsonl has 2 rows"),
         (["rollout", "--model", "random", "--out", "x.jsonl"], "which environment?"),
         (["rollout", "--data", "damaged.jsonl", "--model", "random", "--out", "x.jsonl"], "damaged.jsonl line 2: no valid JSON"),
-        (["rollout", "--data", "untold.jsonl", "--model", "random", "--out", "x.jsonl"], "untold.jsonl line 2: field 'extra_info.context': task"),
+        (
+            ["rollout", "--data", "untold.jsonl", "--model", "random", "--out", "x.jsonl"],
+            "untold.jsonl line 2: field 'extra_info.context': task",
+        ),
         (["train", "--data", "rows.jsonl"], "--model M"),
         (["train", "--data", "absent.jsonl", "--model", "m"], "there is no file 'absent.jsonl'"),
         (
@@ -231,6 +236,30 @@ def test_a_file_of_several_environments_is_evaluated_with_a_table_for_each(capsy
     assert "HotpotQA" in capsys.readouterr().out
     assert main(["eval", "--data", "rows.jsonl", "--model", "expert", "--tasks", "1", "--output-dir", "one"]) == 0
     assert Path("one/evaluation.json").is_file()
+
+
+def test_an_evaluation_tells_the_keywords_of_every_kind_of_row_and_lets_each_reply_be_as_long_as_its_environment_allows() -> None:
+    kinds = [{"env_type": "tool", "max_turns": 2, "max_action_tokens": 8}, {"env_type": "tool", "max_turns": 2, "max_action_tokens": 64}]
+    write_rows([row(n, env_kwargs=kinds[n > 0]) for n in range(3)], "rows.jsonl")
+    command = ["--data", "rows.jsonl", "--model", "random", "--env-arg", "max_parallel_calls=2"]
+    assert main(["eval", *command, "--output-dir", "ev", "--save-episodes"]) == 0
+    told = json.loads(Path("ev/evaluation.json").read_text())
+    assert told["env_kwargs"] == {"max_turns": 2, "max_parallel_calls": 2}
+    assert [(one["rows"], one["env_kwargs"]["max_action_tokens"]) for one in told["row_kinds"]] == [(1, 8), (2, 64)]
+    assert told["max_tokens"] == 64
+    assert main(["rollout", *command, "--out", "e.jsonl"]) == 0
+    from agent_gym.trajectory_io import load_trajectories
+
+    for path in ("e.jsonl", "ev/episodes.random.jsonl"):
+        longest: dict[int, int] = {}
+        for one in load_trajectories(path):
+            allowed = int(one.env_kwargs["max_action_tokens"])
+            longest[allowed] = max([longest.get(allowed, 0), *(len(step.action_ids) for step in one.steps)])
+        assert longest[8] <= 8 < longest[64] <= 64
+    write_rows([row(n) for n in range(2)], "alike.jsonl")
+    assert main(["eval", "--data", "alike.jsonl", "--model", "random", "--output-dir", "alike"]) == 0
+    told = json.loads(Path("alike/evaluation.json").read_text())
+    assert told["env_kwargs"] == {"tools": ["calculator"]} and "row_kinds" not in told
 
 
 def test_a_judge_at_an_address_scores_an_evaluation() -> None:

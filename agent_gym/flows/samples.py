@@ -518,7 +518,9 @@ def _no_sample(where: str, row: Mapping[str, Any], *, first: bool) -> SampleErro
     names = sorted(map(str, row))
     missing = [name for name in ("prompt", "reward_model") if name not in row]
     if first and len(missing) == 2:
-        return _NoSampleFile(f"{where}: this is no file of the sample schema, whose rows have 'prompt' and 'reward_model'; this row has {names}")
+        return _NoSampleFile(
+            f"{where}: this is no file of the sample schema, whose rows have 'prompt' and 'reward_model'; this row has {names}"
+        )
     name = (missing or ["prompt"])[0]
     return SampleError(f"{where}: the field {name!r} is missing; a sample needs 'prompt' and 'reward_model', this row has {names}")
 
