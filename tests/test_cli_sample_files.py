@@ -112,11 +112,13 @@ def test_the_check_names_file_row_and_field_of_what_cannot_be_played(capsys: pyt
 
 def test_the_check_says_what_cannot_begin_whether_it_has_a_gold_answer_or_not(capsys: pytest.CaptureFixture[str]) -> None:
     kind = {"data_source": "hotpotqa_distractor", "env_kwargs": {"env_type": "hotpotqa"}}
-    write_rows([row(1), row(2, **kind, reward_model={"style": "rule", "ground_truth": None})], "rows.jsonl")
+    papers = {"env_kwargs": {"env_type": "paper_search"}, "reward_model": {"style": "rule", "ground_truth": None}}
+    write_rows([row(1), row(2, **kind), row(3, **{**kind, **papers}), row(4, reward_model=papers["reward_model"])], "rows.jsonl")
     assert main(["data", "check", "rows.jsonl"]) == 1
     found = capsys.readouterr()
     assert "rows.jsonl line 2: field 'extra_info.context': task '2' has no paragraphs" in found.out
-    assert "1 of 2 rows cannot be played" in found.err
+    assert "rows.jsonl line 3: question '3' has no papers to search in" in found.out.replace("rows.jsonl line 3: rows.jsonl", "rows.jsonl")
+    assert "2 of 4 rows cannot be played" in found.err and "rows.jsonl line 4" not in found.out, "the last can be played, if not scored"
 
 
 def test_the_check_prints_every_kind_and_the_reward_that_the_command_makes_of_it(capsys: pytest.CaptureFixture[str]) -> None:
