@@ -52,8 +52,8 @@ class GSM8KEnv(ToolTaskEnv):
         "Solve the problem step by step, and do the sums with the calculator. When you know the answer, write the number alone between <answer> and "
         "</answer>."
     )
-    extra_info: ClassVar[Mapping[str, Any]] = {**ToolTaskEnv.extra_info, "dataset": "", "tools": "", "question_type": ""}
-    """Beside those of `ToolEnv`: where the task is from; the tools, the oracle marked as one; "3 steps" for a solution of three sums."""
+    extra_info: ClassVar[Mapping[str, Any]] = {**ToolTaskEnv.extra_info, "dataset": "", "question_type": ""}
+    """Beside those of `ToolEnv`: where the task is from; "3 steps" for a solution of three sums."""
     setting_names: ClassVar[tuple[str, ...]] = ("dataset", "tools")
     breakdown_names: ClassVar[tuple[str, ...]] = ("question_type",)
 
@@ -79,7 +79,6 @@ class GSM8KEnv(ToolTaskEnv):
         if switch("oracle_tool", oracle_tool):
             chosen.append(GSM8KOracle(ground_truth=lambda: accepted_of(self.task)))
         super().__init__(split=split, tools=chosen, tasks=tasks, **kwargs)
-        self._shown = ", ".join(f"{name} (oracle)" if isinstance(one, GSM8KOracle) else name for name, one in self.tool_set.items())
 
     # ------------------------------------------------------------------------------------------------ the task
 
@@ -96,7 +95,6 @@ class GSM8KEnv(ToolTaskEnv):
         steps = len(self.task.get("plan") or ())
         standing = {
             "dataset": self.dataset,
-            "tools": self._shown,
             "question_type": f"{steps} step{'' if steps == 1 else 's'}" if steps else "",
         }
         return super()._info(feedback, {**standing, **given}, *args, **kwargs)

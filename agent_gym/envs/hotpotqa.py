@@ -143,6 +143,7 @@ class HotpotQAEnv(ToolEnv):
     """
 
     reward_part_names: ClassVar[tuple[str, ...]] = ("answer", "format", "search_cost")
+    setting_names: ClassVar[tuple[str, ...]] = ("dataset", "level")
     breakdown_names: ClassVar[tuple[str, ...]] = ("question_type",)
     extra_info: ClassVar[Mapping[str, Any]] = {
         **ToolEnv.extra_info,
