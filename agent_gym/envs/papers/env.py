@@ -239,6 +239,11 @@ class PaperSearchEnv(ToolEnv):
         """Choose the question and its library; see `ToolEnv._task`."""
         if "task" in options:
             task = parse_paper_task(options["task"], where="options['task']")
+        elif self._shared is not None and isinstance(self.source, PaperWorldSource):
+            raise ValueError(
+                "the embedded questions bring their own papers, so corpus= or base_url= would not be searched; pass dataset= with questions about those "
+                "papers, or reset(options={'task': question})"
+            )
         elif "index" in options:
             task = self.source.by_index(whole_number("options['index']", options["index"]))
         else:
