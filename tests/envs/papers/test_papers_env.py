@@ -37,7 +37,7 @@ def test_it_is_made_by_its_id_and_its_defaults_are_the_generated_literature() ->
     wrapped = gymnasium.make(NAME)
     env = wrapped.unwrapped
     assert isinstance(env, PaperSearchEnv)
-    assert (env.max_turns, env.max_observation_tokens, type(env.context).__name__) == (10, 8192, "Rebuild")
+    assert (env.max_turns, env.max_observation_tokens, env.max_tool_result_tokens, type(env.context).__name__) == (10, 8192, 512, "Rebuild")
     _, info = wrapped.reset(seed=0)
     assert (info["dataset"], info["relevance"], info["date_filter"], info["recall"], info["n_gold"] >= 3) == (
         "embedded",
