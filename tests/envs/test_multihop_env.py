@@ -12,7 +12,6 @@ import pytest
 from hotpotqa_play import PAGES, ROW, call, follow, play
 
 import agent_gym  # noqa: F401  # registers the ids
-from agent_gym.chat import load_tokenizer
 from agent_gym.data.two_wiki_world import two_wiki_aliases
 from agent_gym.envs.hotpotqa import HotpotQAEnv
 from agent_gym.envs.multihop import UNANSWERABLE, MuSiQueEnv, TwoWikiMultihopQAEnv

@@ -10,7 +10,8 @@ import yaml
 from helpers import require
 
 import agent_gym
-import agent_gym.registration
+from agent_gym.core import AgentEnv
+from agent_gym.registration import Entry
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -34,7 +35,7 @@ def test_no_id_has_a_limit_of_steps_beside_max_turns(env_id: str) -> None:
     assert "max_episode_steps" not in gymnasium.spec(env_id).kwargs
 
 
-def missing(entry: agent_gym.registration.Entry) -> list[str]:
+def missing(entry: Entry) -> list[str]:
     """What the repository lacks of what every id has: an expert, a row of the README's table, a page of the docs, a recipe."""
     made = gymnasium.spec(entry.id).entry_point
     module, _, name = str(made).partition(":")
@@ -48,7 +49,7 @@ def missing(entry: agent_gym.registration.Entry) -> list[str]:
     linked = [ROOT / page for row in rows for page in re.findall(r"\((docs/[\w-]+\.md)\)", row)]
     recipes = [yaml.safe_load(path.read_text(encoding="utf-8")).get("env") for path in (ROOT / "recipes").glob("*.yaml")]
     return [
-        *(["an expert"] if expert is agent_gym.AgentEnv.expert else []),
+        *(["an expert"] if expert is AgentEnv.expert else []),
         *(
             ["one row in README.md's table, which says that it has an expert"]
             if [row.split("|")[3].strip() for row in rows] != ["yes"]
@@ -64,14 +65,14 @@ def missing(entry: agent_gym.registration.Entry) -> list[str]:
 
 
 @pytest.mark.parametrize("entry", agent_gym.ENVIRONMENTS, ids=lambda entry: entry.id.partition("/")[2])
-def test_every_id_has_an_expert_a_row_in_the_readme_a_page_and_a_recipe(entry: agent_gym.registration.Entry) -> None:
+def test_every_id_has_an_expert_a_row_in_the_readme_a_page_and_a_recipe(entry: Entry) -> None:
     if "TextWorld" in entry.id:
         require("textworld")
     assert missing(entry) == []
 
 
 def test_an_id_without_them_is_seen() -> None:
-    entry = agent_gym.registration.Entry("Bare-v0", "agent_gym:AgentEnv", "nothing but a class")
+    entry = Entry("Bare-v0", "agent_gym.core:AgentEnv", "nothing but a class")
     gymnasium.register(entry.id, entry_point=entry.entry_point)
     try:
         assert len(missing(entry)) == 4
