@@ -42,7 +42,7 @@ from agent_gym.trajectory import StopReason
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["Action", "AgentEnv", "EnvFault", "EnvState", "Message", "Observation", "Outcome"]
+__all__ = ["Action", "AgentEnv", "EnvFault", "EnvState", "Message", "Observation", "Outcome", "TaskError"]
 
 IdArray = NDArray[np.int64]
 StepResult = tuple[IdArray, float, bool, bool, dict[str, Any]]
@@ -52,6 +52,25 @@ _OUTCOME_INFO = frozenset({"stop_reason", "is_success", "reward_parts", "feedbac
 _LIMITS = frozenset(
     {StopReason.RUNNING, StopReason.MAX_TURNS, StopReason.TIME_LIMIT, StopReason.CONTEXT_LIMIT, StopReason.DEADLINE, StopReason.ENV_FAULT}
 )
+
+
+class TaskError(ValueError):
+    """A task that cannot be begun as it stands.
+
+    Args:
+        field: of a row of the sample schema that is to blame, such as "prompt".
+        text: what is wrong.
+
+    Attributes:
+        field: see above. The text does not repeat it, since tasks come from elsewhere too.
+    """
+
+    def __init__(self, field: str, text: str) -> None:
+        super().__init__(text)
+        self.field = field
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.field, str(self))
 
 
 class EnvFault(RuntimeError):
@@ -223,7 +242,7 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
             tools=self.tools,
         )
         can_rebuild = type(self)._rebuild is not AgentEnv._rebuild
-        self.context = parse_context(context, (lambda _history: self._rebuild()) if can_rebuild else None)
+        self.context = parse_context(context, self._rebuilt if can_rebuild else None)
         bind = getattr(self.context, "bound", None)
         if bind is not None:
             self.context = bind(self)
@@ -284,6 +303,9 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
         """
         raise NotImplementedError
 
+    def _rebuilt(self, _history: History) -> list[Message]:
+        return self._rebuild()  # a method, since an environment with a lambda in it cannot be pickled
+
     def expert(self) -> Callable[[], str] | None:
         """Return a function that gives the text of the next right action in the present state, or None if there is no expert.
 
@@ -343,8 +365,9 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
         options = dict(options or {})
         for name in options:
             if name not in self.option_names:
-                raise ValueError(
-                    f"reset does not know the option {name!r}; it takes {', '.join(self.option_names)}{nearest(str(name), self.option_names)}"
+                raise TaskError(
+                    f"options.{name}",
+                    f"reset does not know the option {name!r}; it takes {', '.join(self.option_names)}{nearest(str(name), self.option_names)}",
                 )
         self._running = False
         self.turn = 0
@@ -354,13 +377,15 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
         ids = world_ids(first.token_ids, self.chat.vocab_size) if first.token_ids is not None else self.chat.render(messages, self.tools)
         if not self._show(ids):
             if self._prompt_room < self.max_observation_tokens:
-                raise ValueError(
+                raise TaskError(
+                    "prompt",
                     f"the first prompt of task {self.task_id!r} has {len(ids)} tokens, and the context's budget is {self._prompt_room}: the task is never dropped; "
-                    f"make the environment with a budget well above {len(ids)} tokens (context='token_budget:N') or a shorter prompt"
+                    f"make the environment with a budget well above {len(ids)} tokens (context='token_budget:N') or a shorter prompt",
                 )
-            raise ValueError(
+            raise TaskError(
+                "prompt",
                 f"the first prompt of task {self.task_id!r} has {len(ids)} tokens, and max_observation_tokens is {self.max_observation_tokens}; "
-                "make the environment with a larger max_observation_tokens or a shorter prompt"
+                "make the environment with a larger max_observation_tokens or a shorter prompt",
             )
         self.history = History(tuple(ids), messages)
         self._running = True

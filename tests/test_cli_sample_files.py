@@ -101,13 +101,37 @@ def test_the_check_names_file_row_and_field_of_what_cannot_be_played(capsys: pyt
     assert "6 of 8 rows cannot be played" in found.err and "Traceback" not in found.err
     for part in (
         "rows.jsonl line 2: the field 'prompt' is missing",
-        "rows.jsonl line 3: field 'env_kwargs': AgentR1/Tool-v0 cannot be made of it: there is no tool named 'calculater'",
+        "rows.jsonl line 3: field 'env_kwargs.tools': AgentR1/Tool-v0 cannot be made of it: there is no tool named 'calculater'",
         "rows.jsonl line 4: field 'env_kwargs' is a string, but no JSON",
         "rows.jsonl line 5: field 'reward_model.function' names 'os:system', which would import",
-        "rows.jsonl line 6: task '6' has no paragraphs",
-        "rows.jsonl line 7: field 'env_kwargs'",
+        "rows.jsonl line 6: field 'extra_info.context': task '6' has no paragraphs",
+        "rows.jsonl line 7: field 'env_kwargs.max_turns'",
     ):
         assert part in found.out, part
+
+
+def test_the_check_says_what_cannot_begin_whether_it_has_a_gold_answer_or_not(capsys: pytest.CaptureFixture[str]) -> None:
+    kind = {"data_source": "hotpotqa_distractor", "env_kwargs": {"env_type": "hotpotqa"}}
+    papers = {"env_kwargs": {"env_type": "paper_search"}, "reward_model": {"style": "rule", "ground_truth": None}}
+    write_rows([row(1), row(2, **kind), row(3, **{**kind, **papers}), row(4, reward_model=papers["reward_model"])], "rows.jsonl")
+    assert main(["data", "check", "rows.jsonl"]) == 1
+    found = capsys.readouterr()
+    assert "rows.jsonl line 2: field 'extra_info.context': task '2' has no paragraphs" in found.out
+    assert "rows.jsonl line 3: question '3' has no papers to search in" in found.out.replace("rows.jsonl line 3: rows.jsonl", "rows.jsonl")
+    assert "2 of 4 rows cannot be played" in found.err and "rows.jsonl line 4" not in found.out, "the last can be played, if not scored"
+
+
+def test_the_check_prints_every_kind_and_the_reward_that_the_command_makes_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    pages = {"context": [["Ovrun bridge", ["Mila Sond built it."]]]}
+    asked = {"data_source": "hotpotqa", "extra_info": pages}
+    write_rows([row(1, **asked, env_kwargs={"max_turns": n}) for n in range(1, 13)], "rows.jsonl")
+    assert main(["data", "check", "rows.jsonl", "--env-arg", "reward=f1"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"kind {n}, 1 of 12 rows" in shown for n in range(1, 13))
+    assert shown.count("rule: F1 with the nearest accepted answer") == 12 and "exact match" not in shown
+    write_rows([row(1, env_kwargs={"env_type": "textworld"}, seed=3)], "own.jsonl")
+    assert main(["data", "check", "own.jsonl"]) == 0
+    assert "prompt and ground truth of the row are not used" in capsys.readouterr().out
 
 
 def test_rows_that_are_twins_are_told_of_and_played_apart(capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,8 +147,15 @@ def test_rows_that_are_twins_are_told_of_and_played_apart(capsys: pytest.Capture
 def test_the_check_of_published_files(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     require("pyarrow")
     papers = f"corpus={data_dir / 'papers' / 'unarxive_sample' / 'papers.jsonl'}"
-    assert main(["data", "check", str(data_dir / "papers" / "pasa_rows.parquet"), "--env-arg", papers]) == 0
+    rows = str(data_dir / "papers" / "pasa_rows.parquet")
+    assert main(["data", "check", rows]) == 1, "there are no papers to search in"
+    assert "18 of 18 rows cannot be played" in capsys.readouterr().err
+    assert main(["data", "check", rows, "--env-arg", papers, "--env-arg", "reward=process", "--env-arg", "relevance=bm25"]) == 0
     shown = capsys.readouterr().out
+    assert "rule: the relevance of new papers by bm25" in shown and "gold papers" not in shown and "18 of them can be trained on" in shown
+    assert main(["data", "check", rows, "--env-arg", papers]) == 0
+    shown = capsys.readouterr().out
+    assert "rule: the relevance of new papers by bm25" in shown, "rows without gold are played by what pays without"
     assert "AgentR1/PaperSearch-v0" in shown and "paper_search_agent" in shown and "18 rows are whole; 0 of them can be trained on" in shown
     assert main(["data", "check", str(data_dir / "gsm8k" / "rows_agent_r1.parquet")]) == 0
     shown = capsys.readouterr().out
@@ -149,9 +180,14 @@ def test_the_check_of_published_files(data_dir: Path, capsys: pytest.CaptureFixt
         (["eval", "AgentR1/HotpotQA-v0", "--data", "rows.jsonl", "--model", "random"], "rows.jsonl line 1 is of AgentR1/Tool-v0"),
         (["eval", "--data", "rows.jsonl", "--model", "random", "--split", "test"], "--split"),
         (["eval", "--data", "rows.jsonl", "--model", "random", "--baselines"], "--baselines"),
+        (["rollout", "--data", "rows.jsonl", "--model", "random", "--out", "x.jsonl", "--split", "test"], "--split"),
+        (["rollout", "--data", "rows.jsonl", "--model", "random", "--out", "x.jsonl", "--episodes", "3"], "rows.jsonl has 2 rows"),
         (["rollout", "--model", "random", "--out", "x.jsonl"], "which environment?"),
         (["rollout", "--data", "damaged.jsonl", "--model", "random", "--out", "x.jsonl"], "damaged.jsonl line 2: no valid JSON"),
-        (["rollout", "--data", "untold.jsonl", "--model", "random", "--out", "x.jsonl"], "untold.jsonl line 2: task"),
+        (
+            ["rollout", "--data", "untold.jsonl", "--model", "random", "--out", "x.jsonl"],
+            "untold.jsonl line 2: field 'extra_info.context': task",
+        ),
         (["train", "--data", "rows.jsonl"], "--model M"),
         (["train", "--data", "absent.jsonl", "--model", "m"], "there is no file 'absent.jsonl'"),
         (
@@ -202,6 +238,30 @@ def test_a_file_of_several_environments_is_evaluated_with_a_table_for_each(capsy
     assert "HotpotQA" in capsys.readouterr().out
     assert main(["eval", "--data", "rows.jsonl", "--model", "expert", "--tasks", "1", "--output-dir", "one"]) == 0
     assert Path("one/evaluation.json").is_file()
+
+
+def test_an_evaluation_tells_the_keywords_of_every_kind_of_row_and_lets_each_reply_be_as_long_as_its_environment_allows() -> None:
+    kinds = [{"env_type": "tool", "max_turns": 2, "max_action_tokens": 8}, {"env_type": "tool", "max_turns": 2, "max_action_tokens": 64}]
+    write_rows([row(n, env_kwargs=kinds[n > 0]) for n in range(3)], "rows.jsonl")
+    command = ["--data", "rows.jsonl", "--model", "random", "--env-arg", "max_parallel_calls=2"]
+    assert main(["eval", *command, "--output-dir", "ev", "--save-episodes"]) == 0
+    told = json.loads(Path("ev/evaluation.json").read_text())
+    assert told["env_kwargs"] == {"max_turns": 2, "max_parallel_calls": 2}
+    assert [(one["rows"], one["env_kwargs"]["max_action_tokens"]) for one in told["row_kinds"]] == [(1, 8), (2, 64)]
+    assert told["max_tokens"] == 64
+    assert main(["rollout", *command, "--out", "e.jsonl"]) == 0
+    from agent_gym.trajectory_io import load_trajectories
+
+    for path in ("e.jsonl", "ev/episodes.random.jsonl"):
+        longest: dict[int, int] = {}
+        for one in load_trajectories(path):
+            allowed = int(one.env_kwargs["max_action_tokens"])
+            longest[allowed] = max([longest.get(allowed, 0), *(len(step.action_ids) for step in one.steps)])
+        assert longest[8] <= 8 < longest[64] <= 64
+    write_rows([row(n) for n in range(2)], "alike.jsonl")
+    assert main(["eval", "--data", "alike.jsonl", "--model", "random", "--output-dir", "alike"]) == 0
+    told = json.loads(Path("alike/evaluation.json").read_text())
+    assert told["env_kwargs"] == {"tools": ["calculator"]} and "row_kinds" not in told
 
 
 def test_a_judge_at_an_address_scores_an_evaluation() -> None:

@@ -72,7 +72,8 @@ def run_agent_gym(words: list[str], folder: Path) -> None:
     command = [sys.executable, "-m", "agent_gym.cli", *words]
     long = words[0] in {"serve-search", "serve-papers"} or (words[0] == "train" and "--dry-run" not in words)
     own_log = words[:2] == ["data", "import-chat"]
-    if long or own_log or "recipes/" in " ".join(words):  # minutes, a server, or what is not on this machine: the options must exist
+    elsewhere = any(name in " ".join(words) for name in ("recipes/", "dataset=questions.jsonl"))
+    if long or own_log or elsewhere:  # minutes, a server, or what is not on this machine: the options must exist
         asked = words[: 2 if own_log else 1]
         known = subprocess.run([sys.executable, "-m", "agent_gym.cli", *asked, "--help"], check=True, capture_output=True, text=True).stdout
         for option in [word for word in words if word.startswith("--")]:

@@ -46,7 +46,7 @@ class ReasoningGymEnv(ToolEnv):
 
     option_names: ClassVar[tuple[str, ...]] = ("index",)
     reward_part_names: ClassVar[tuple[str, ...]] = ("task", "tools")
-    setting_names: ClassVar[tuple[str, ...]] = ("dataset",)
+    setting_names: ClassVar[tuple[str, ...]] = ("dataset", "tools")
     extra_info: ClassVar[Mapping[str, Any]] = {**ToolEnv.extra_info, "dataset": ""}
     system_prompt: ClassVar[str] = (
         "Solve the task. When you know the answer, write it between <answer> and </answer>, and nothing else between them."

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["check"]
 
 _SHOWN = 10
-"""Kinds and reasons that are printed."""
+"""Reasons that are printed."""
 _ORACLES = ("calc_gsm8k_reward",)
 """Tools that know the answer."""
 
@@ -75,41 +75,21 @@ def check(args: argparse.Namespace) -> int:
 
 def _route(args: argparse.Namespace, keywords: dict[str, Any]) -> tuple[list[Route], list[tuple[str, str]], int]:
     """The routes of the rows, the faults of those without one, and how many rows there are."""
-    from agent_gym.data.samples import is_sample, parse_sample, read_rows
-    from agent_gym.envs.row_rewards import RowRewards
-    from agent_gym.flows.samples import route_sample
+    from agent_gym.flows.samples import Route, iter_routes
 
     env_id = None if args.env is None else find_env(args.env)
     judge = judge_of(args)
     routes: list[Route] = []
     faults: list[tuple[str, str]] = []
-    total = 0
     with user_mistakes():
-        rewards = RowRewards(judge, args.allow_functions)
-        for where, row in read_rows(args.file):
-            total += 1
-            try:
-                if not is_sample(row) and total == 1 and "prompt" not in row and "reward_model" not in row:
-                    raise UsageError(
-                        f"{where}: this is no file of the sample schema, whose rows have 'prompt' and 'reward_model'; this row has {sorted(map(str, row))}"
-                    )
-                sample = parse_sample(row, where=where)
-                routes.append(
-                    route_sample(
-                        sample,
-                        env_id=env_id,
-                        seed=total - 1,
-                        judge=judge,
-                        allow_functions=args.allow_functions,
-                        rewards=rewards,
-                        env_kwargs=keywords,
-                    )
-                )
-            except ValueError as error:
-                faults.append((where, str(error).removeprefix(f"{where}: ")))
-    if not total:
+        for where, found in iter_routes(args.file, env_id=env_id, judge=judge, allow_functions=args.allow_functions, env_kwargs=keywords):
+            if isinstance(found, Route):
+                routes.append(found)
+            else:
+                faults.append((where, str(found).removeprefix(f"{where}: ")))
+    if not routes and not faults:
         raise UsageError(f"{args.file} has no rows")
-    return routes, faults, total
+    return routes, faults, len(routes) + len(faults)
 
 
 def _key(route: Route) -> str:
@@ -135,6 +115,7 @@ def _begin(args: argparse.Namespace, routes: list[Route], kinds: dict[str, _Kind
     """Begin the episode of every row, in one environment per kind; the faults of those that cannot."""
     from agent_gym.chat import load_tokenizer
     from agent_gym.core import EnvFault
+    from agent_gym.flows.base import keyword_field, reset_field
     from agent_gym.trainers.environments import EnvironmentMaker
 
     reach_hub(args.tokenizer or "default", "tokenizer")
@@ -151,7 +132,9 @@ def _begin(args: argparse.Namespace, routes: list[Route], kinds: dict[str, _Kind
             try:
                 env = make(members[0].row())
             except (ValueError, TypeError, KeyError, ImportError, OSError, RuntimeError) as error:
-                faults += [(route.where, f"field 'env_kwargs': {route.env_id} cannot be made of it: {error}") for route in members]
+                faults += [
+                    (one.where, f"{keyword_field(one.env_kwargs, error)}{one.env_id} cannot be made of it: {error}") for one in members
+                ]
                 continue
             try:
                 for route in members:
@@ -159,8 +142,7 @@ def _begin(args: argparse.Namespace, routes: list[Route], kinds: dict[str, _Kind
                     try:
                         _, info = env.reset(seed=route.seed, options=dict(route.options) or None)
                     except (ValueError, TypeError, KeyError, EnvFault, OSError) as error:
-                        if not route.unscored:
-                            faults.append((route.where, str(error)))
+                        faults.append((route.where, reset_field(route.row(), error) + str(error)))
                     else:
                         kinds[key].lengths.append(int(info.get("observation_length", 0)))
             finally:
@@ -174,7 +156,7 @@ def _print(path: str, total: int, kinds: dict[str, _Kind]) -> None:
     from rich.text import Text
 
     screen = console()
-    for number, kind in enumerate(list(kinds.values())[:_SHOWN], start=1):
+    for number, kind in enumerate(kinds.values(), start=1):
         route, sample = kind.first, kind.first.sample
         table = Table(
             box=SIMPLE_HEAD,
@@ -192,11 +174,7 @@ def _print(path: str, total: int, kinds: dict[str, _Kind]) -> None:
             "environment": route.env_id,
             "keywords": json.dumps(settings, ensure_ascii=False, default=repr) if settings else "none",
             "tools": _tools(route),
-            "task": "the row"
-            if "task" in route.options
-            else json.dumps(dict(route.options))
-            if route.options
-            else f"drawn by seed ({route.seed} first)",
+            "task": _task(route),
             "reward": route.reward,
             "first prompts": f"{min(kind.lengths):,} to {max(kind.lengths):,} tokens" if kind.lengths else "none could be shown",
             "training": _training(kind),
@@ -205,8 +183,13 @@ def _print(path: str, total: int, kinds: dict[str, _Kind]) -> None:
             if value:
                 table.add_row(name, Text(value))
         screen.print(table)
-    if len(kinds) > _SHOWN:
-        _say(f"and {len(kinds) - _SHOWN} further kinds of rows")
+
+
+def _task(route: Route) -> str:
+    if "task" in route.options:
+        return "the row"
+    which = json.dumps(dict(route.options)) if route.options else f"drawn by seed ({route.seed} first)"
+    return f"{which}; the environment's own: prompt and ground truth of the row are not used"
 
 
 def _tools(route: Route) -> str:

@@ -9,7 +9,8 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from agent_gym.cli.sample_files import Asked, judge_of
 from agent_gym.runs import RunFolder, atomic_write, to_plain
 from agent_gym.trajectory import Trajectory
 
-__all__ = ["arms_of", "folder_of", "run", "save"]
+__all__ = ["Measured", "arms_of", "folder_of", "measure", "run", "save"]
 
 DEFAULT_TASKS = 200
 HELD_OUT = ("test", "valid_seen", "validation")
@@ -69,10 +70,6 @@ def run(args: argparse.Namespace) -> int:
         batch_size=args.batch_size,
         baselines=baselines,
     )
-    from agent_gym.evaluation import evaluate
-    from agent_gym.flows import TooManyFaults
-    from agent_gym.policies import ScriptedPolicy
-
     tasks = args.tasks or int(defaults.get("tasks") or DEFAULT_TASKS)
     max_tokens = args.max_tokens or defaults.get("max_tokens")
     arms = arms_of(args, player)
@@ -94,10 +91,70 @@ def run(args: argparse.Namespace) -> int:
         }
     )
     folder = folder_of(args.output_dir, env_id, player, split, args.seed, asked)
+    measure(
+        args,
+        player,
+        env_id,
+        keywords,
+        arms,
+        Measured(folder, {"split_by": chosen_by, "asked": asked}, tasks, max_tokens, beside),
+        split=split,
+        tasks=tasks,
+        first=first,
+    )
+    return 0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What is done with an evaluation.
+
+    Attributes:
+        folder: that it is written to.
+        settings: that are written beside those that `evaluate` tells.
+        tasks: how many are played.
+        max_tokens: of a reply; None for the environment's.
+        beside: players without a model, on the same tasks: name -> (seed) -> script.
+    """
+
+    folder: Path
+    settings: Mapping[str, Any]
+    tasks: int
+    max_tokens: int | None = None
+    beside: Mapping[str, Callable[[int], Any]] = field(default_factory=dict)
+
+
+def measure(
+    args: argparse.Namespace,
+    player: Player,
+    env_id: str,
+    keywords: Mapping[str, Any],
+    arms: Mapping[str, float | None],
+    how: Measured,
+    **which: Any,
+) -> None:
+    """Play under a progress bar, print the table, and write everything.
+
+    Args:
+        args: of the command.
+        player: that is evaluated.
+        env_id: of the environment.
+        keywords: for every environment.
+        arms: see `arms_of`.
+        how: and what becomes of it.
+        **which: tasks, as `agent_gym.evaluation.evaluate` takes them: `split`, `tasks` and `first`, or `rows`.
+
+    Raises:
+        UsageError: for tasks that cannot be played, or a folder that cannot be written to.
+    """
+    from agent_gym.evaluation import evaluate
+    from agent_gym.flows import TooManyFaults
+    from agent_gym.policies import ScriptedPolicy
+
     with progress_bar() as bar, user_mistakes(TooManyFaults, TypeError):
         counters = {
-            name: bar.add_task(f"{name:<8}", total=tasks * (1 if temperature == 0 else args.samples), note="")
-            for name, temperature in {**arms, **dict.fromkeys(beside, 0.0)}.items()
+            name: bar.add_task(f"{name:<8}", total=how.tasks * (1 if temperature == 0 else args.samples), note="")
+            for name, temperature in {**arms, **dict.fromkeys(how.beside, 0.0)}.items()
         }
         done: Counter[str] = Counter()
         solved: Counter[str] = Counter()
@@ -110,33 +167,26 @@ def run(args: argparse.Namespace) -> int:
         play = functools.partial(
             evaluate,
             env_id,
-            env_kwargs=keywords,
-            split=split,
-            tasks=tasks,
-            first=first,
-            max_tokens=max_tokens,
+            max_tokens=how.max_tokens,
             seed=args.seed,
             env_factory=player.env_factory(env_id, keywords),
             max_concurrency=args.batch_size,
             on_episode=finished,
+            **{"env_kwargs": keywords, **which},
         )
         evaluation, episodes_of = play(player.policy, samples=args.samples, arms=arms, model=player.name, engine=player.engine)
         results, played = dict(evaluation.arms), dict(episodes_of)
-        for name, make in beside.items():  # the same tasks
+        for name, make in how.beside.items():  # the same tasks
             other, episodes_of = play(ScriptedPolicy(make(args.seed)), arms={name: None}, model=name, engine="scripted")
             results.update(other.arms)
             played.update(episodes_of)
-    settings = {**evaluation.settings, "split_by": chosen_by, "asked": asked}
-    evaluation = dataclasses.replace(evaluation, arms=results, settings=settings)
+    evaluation = dataclasses.replace(evaluation, arms=results, settings={**evaluation.settings, **how.settings})
     screen = console()
-    table = evaluation.table()
-    screen.print(table)
+    screen.print(evaluation.table())
     with user_mistakes():
-        save(folder, evaluation, played if args.save_episodes else {})
-    screen.print(
-        f"written to {folder}/: evaluation.json, evaluation.txt, evaluation.svg", markup=False, highlight=False, style="dim", soft_wrap=True
-    )
-    return 0
+        save(how.folder, evaluation, played if args.save_episodes else {})
+    written = f"written to {how.folder}/: evaluation.json, evaluation.txt, evaluation.svg"
+    screen.print(written, markup=False, highlight=False, style="dim", soft_wrap=True)
 
 
 def file_of(args: argparse.Namespace, run_folder: RunFolder | None) -> Asked | None:

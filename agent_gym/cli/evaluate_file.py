@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
-from collections import Counter
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent_gym.cli.common import UsageError, console, load_player, parse_env_args, progress_bar, user_mistakes
-from agent_gym.cli.evaluate import arms_of, folder_of, save
-from agent_gym.cli.sample_files import Asked, env_ids, load_file, say
+from agent_gym.cli.common import UsageError, load_player, parse_env_args
+from agent_gym.cli.evaluate import Measured, arms_of, folder_of, measure
+from agent_gym.cli.sample_files import Asked, env_ids, load_file, longest_reply, say
 from agent_gym.runs import to_plain
-from agent_gym.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from agent_gym.runs import RunFolder
@@ -75,73 +73,31 @@ def evaluate_file(args: argparse.Namespace, file: Asked, run_folder: RunFolder |
         }
     )
     ids = [one for one in env_ids(found) if any(row["env_id"] == one for row in rows)]
-    screen = console()
     for env_id in ids:
         own = [{**row, "group_id": f"task-{number}"} for number, row in enumerate(rows) if row["env_id"] == env_id]
         name = env_id.split("/")[-1]
         output_dir = args.output_dir if args.output_dir is None or len(ids) == 1 else f"{args.output_dir}/{name}"
-        place = folder_of(output_dir, f"{Path(file.file).stem}-{name}", player, None, args.seed, {**asked, "env_id": env_id})
-        evaluation, played = _play(args, player, env_id, own, keywords, arms, max_tokens)
+        told = {**asked, "env_id": env_id}
+        place = folder_of(output_dir, f"{Path(file.file).stem}-{name}", player, None, args.seed, told)
         settings = {
-            **evaluation.settings,
             "split": "",
             "data_source": Path(file.file).name,
             "left_out": len(found.refused),
-            "asked": {**asked, "env_id": env_id},
+            "asked": told,
+            **_keywords_of(own, keywords),
         }
-        evaluation = dataclasses.replace(evaluation, settings=settings)
-        screen.print(evaluation.table())
-        with user_mistakes():
-            save(place, evaluation, played if args.save_episodes else {})
-        screen.print(
-            f"written to {place}/: evaluation.json, evaluation.txt, evaluation.svg",
-            markup=False,
-            highlight=False,
-            style="dim",
-            soft_wrap=True,
-        )
+        longest = max_tokens or longest_reply(own, player.env_factory(env_id, keywords))
+        how = Measured(place, settings, len(own), longest)
+        measure(args, player, env_id, keywords, arms, how, rows=own, env_kwargs={**keywords, **own[0]["env_kwargs"]})
     return 0
 
 
-def _play(
-    args: argparse.Namespace,
-    player: Any,
-    env_id: str,
-    rows: Sequence[dict[str, Any]],
-    keywords: dict[str, Any],
-    arms: dict[str, float | None],
-    max_tokens: int | None,
-) -> tuple[Any, dict[str, tuple[Trajectory, ...]]]:
-    from agent_gym.evaluation import evaluate
-    from agent_gym.flows import TooManyFaults
-
-    with progress_bar() as bar, user_mistakes(TooManyFaults, TypeError):
-        counters = {
-            name: bar.add_task(f"{name:<8}", total=len(rows) * (1 if temperature == 0 else args.samples), note="")
-            for name, temperature in arms.items()
-        }
-        done: Counter[str] = Counter()
-        solved: Counter[str] = Counter()
-
-        def finished(arm: str, episodes: Sequence[Trajectory]) -> None:
-            done[arm] += 1
-            solved[arm] += any(episode.is_success for episode in episodes)
-            bar.update(counters[arm], advance=1, note=f"success {solved[arm] / done[arm]:.3f}")
-
-        make: Callable[..., Any] = player.env_factory(env_id, keywords)
-        evaluation, played = evaluate(
-            env_id,
-            player.policy,
-            env_kwargs={**keywords, **rows[0]["env_kwargs"]},
-            rows=rows,
-            samples=args.samples,
-            arms=arms,
-            max_tokens=max_tokens,
-            seed=args.seed,
-            env_factory=make,
-            max_concurrency=args.batch_size,
-            model=player.name,
-            engine=player.engine,
-            on_episode=finished,
-        )
-    return evaluation, dict(played)
+def _keywords_of(rows: Sequence[Mapping[str, Any]], keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """What the environments were made with: the keywords that all rows have in common; and, where they differ, those of each kind of row."""
+    kinds: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        full = to_plain({**keywords, **row["env_kwargs"]})
+        kinds.setdefault(json.dumps(full, sort_keys=True), {"env_kwargs": full, "rows": 0})["rows"] += 1
+    every = [kind["env_kwargs"] for kind in kinds.values()]
+    common = {name: value for name, value in every[0].items() if all(name in one and one[name] == value for one in every)}
+    return {"env_kwargs": common, **({"row_kinds": list(kinds.values())} if len(kinds) > 1 else {})}

@@ -144,7 +144,9 @@ def _file_options(parser: argparse.ArgumentParser, *, file: bool = True) -> None
     )
     parser.add_argument("--judge-model", metavar="M", help="the judge's name at that address; default: the first that it serves")
     parser.add_argument(
-        "--allow-functions", action="store_true", help="rows may name code: reward functions 'module:function', environments 'module:Class'"
+        "--allow-functions",
+        action="store_true",
+        help="trust the rows: they may name code (reward functions 'module:function', environments 'module:Class'), files and addresses",
     )
 
 

@@ -20,7 +20,7 @@ from agent_gym.cli.common import (
     user_mistakes,
     what_to_play,
 )
-from agent_gym.cli.sample_files import judge_of, load_file, say
+from agent_gym.cli.sample_files import judge_of, load_file, longest_reply, say
 from agent_gym.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--out {args.out!r}: the name ends with {', '.join(_KINDS)}{nearest(out.suffix, _KINDS)}")
     if out.exists():
         raise UsageError(f"--out {args.out} is there already, and nothing is written over; choose another name")
+    if args.data is not None and args.split:
+        raise UsageError("--split: the rows of a file are played as they are; give the file of the split (--data FILE)")
     keywords = parse_env_args(args.env_arg)
     found: RoutedRows | None = None
     longest = args.max_tokens
@@ -55,6 +57,8 @@ def run(args: argparse.Namespace) -> int:
             args.data, env=args.env, env_kwargs=keywords, judge=judge_of(args), allow_functions=args.allow_functions, scored=False
         )
         say(notes)
+        if args.episodes is not None and args.episodes > len(found.routes):
+            raise UsageError(f"--episodes {args.episodes}: {args.data} has {len(found.routes)} rows, and each is played once")
         env_id = found.routes[0].env_id
     else:
         env_id, keywords, run = what_to_play(args, run_of_model(args), evaluated=False)
@@ -76,17 +80,20 @@ def run(args: argparse.Namespace) -> int:
     from agent_gym.policies import Sampling
 
     make = player.env_factory(env_id, keywords)
-    with user_mistakes(TypeError):
-        first = found.rows[0]["env_kwargs"] if found is not None else {}
-        probe = make({"env_id": env_id, "env_kwargs": {**keywords, **first}, "seed": None, "options": {}})
-        try:
-            episodes = args.episodes or (DEFAULT_EPISODES if found is None else len(found.routes))
-            rows = task_rows(probe, env_id, keywords, episodes) if found is None else found.rows[:episodes]
-            longest = longest or int(getattr(probe.action_space, "max_length", 512))
-        finally:
-            probe.close()
-    if len(rows) < episodes and rows:
-        rows = [rows[index % len(rows)] for index in range(episodes)]
+    if found is not None:
+        rows = found.rows[: args.episodes]
+        longest = longest or longest_reply(rows, make)
+    else:
+        with user_mistakes(TypeError):
+            probe = make({"env_id": env_id, "env_kwargs": keywords, "seed": None, "options": {}})
+            try:
+                episodes = args.episodes or DEFAULT_EPISODES
+                rows = task_rows(probe, env_id, keywords, episodes)
+                longest = longest or int(getattr(probe.action_space, "max_length", 512))
+            finally:
+                probe.close()
+        if len(rows) < episodes and rows:
+            rows = [rows[index % len(rows)] for index in range(episodes)]
     solved = done = 0
     with progress_bar() as bar, user_mistakes(TooManyFaults):
         task = bar.add_task(f"{env_id}  {player.name}", total=len(rows), note="")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from agent_gym.flows.samples import RoutedRows
 
-__all__ = ["Asked", "env_ids", "first_environment", "is_sample_file", "judge_of", "load_file", "say"]
+__all__ = ["Asked", "env_ids", "first_environment", "is_sample_file", "judge_of", "load_file", "longest_reply", "say"]
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,33 @@ def load_file(
 def env_ids(found: RoutedRows) -> list[str]:
     """Return the ids of the environments of the rows, in the order in which they first come."""
     return list(dict.fromkeys(route.env_id for route in found.routes))
+
+
+def longest_reply(rows: Sequence[Mapping[str, Any]], make: Callable[[Mapping[str, Any]], Any]) -> int:
+    """Return how many tokens the longest reply may have that an environment of some rows takes; each takes no more than its own.
+
+    Args:
+        rows: of a file.
+        make: (row) -> environment.
+
+    Returns:
+        The number.
+
+    Raises:
+        UsageError: for a row whose environment cannot be made.
+    """
+    from agent_gym.flows.base import keyword_field
+
+    unlike = {(row["env_id"], repr(row["env_kwargs"].get("max_action_tokens"))): row for row in reversed(rows)}
+    longest = 0
+    for row in unlike.values():
+        try:
+            env = make({**row, "options": {}})
+        except (ValueError, TypeError, LookupError, ImportError, OSError) as error:
+            raise UsageError(f"{row['where']}: {keyword_field(row['env_kwargs'], error)}{error}") from error
+        longest = max(longest, int(getattr(env.action_space, "max_length", 512)))
+        env.close()
+    return longest
 
 
 def is_sample_file(path: str | Path) -> bool:

@@ -21,6 +21,7 @@ from agent_gym.data.gsm8k_world import gsm8k_row
 from agent_gym.envs.answers import accepted_of
 from agent_gym.envs.tool import Score
 from agent_gym.envs.tool_tasks import ToolTaskEnv
+from agent_gym.envs.whole_numbers import switch
 from agent_gym.tools.base import BaseTool
 from agent_gym.tools.gsm8k import GSM8KOracle
 from agent_gym.tools.numbers import find_number, marked_answer
@@ -51,8 +52,8 @@ class GSM8KEnv(ToolTaskEnv):
         "Solve the problem step by step, and do the sums with the calculator. When you know the answer, write the number alone between <answer> and "
         "</answer>."
     )
-    extra_info: ClassVar[Mapping[str, Any]] = {**ToolTaskEnv.extra_info, "dataset": "", "tools": "", "question_type": ""}
-    """Beside those of `ToolEnv`: where the task is from; the tools, the oracle marked as one; "3 steps" for a solution of three sums."""
+    extra_info: ClassVar[Mapping[str, Any]] = {**ToolTaskEnv.extra_info, "dataset": "", "question_type": ""}
+    """Beside those of `ToolEnv`: where the task is from; "3 steps" for a solution of three sums."""
     setting_names: ClassVar[tuple[str, ...]] = ("dataset", "tools")
     breakdown_names: ClassVar[tuple[str, ...]] = ("question_type",)
 
@@ -75,10 +76,9 @@ class GSM8KEnv(ToolTaskEnv):
         if not isinstance(dataset, str) or dataset != "embedded":
             self.dataset, tasks = open_gsm8k(dataset, split=split, data_dir=data_dir)
         chosen: list[BaseTool | str] = ["calculator"] if tools is None else list(tools)
-        if oracle_tool:
+        if switch("oracle_tool", oracle_tool):
             chosen.append(GSM8KOracle(ground_truth=lambda: accepted_of(self.task)))
         super().__init__(split=split, tools=chosen, tasks=tasks, **kwargs)
-        self._shown = ", ".join(f"{name} (oracle)" if isinstance(one, GSM8KOracle) else name for name, one in self.tool_set.items())
 
     # ------------------------------------------------------------------------------------------------ the task
 
@@ -95,7 +95,6 @@ class GSM8KEnv(ToolTaskEnv):
         steps = len(self.task.get("plan") or ())
         standing = {
             "dataset": self.dataset,
-            "tools": self._shown,
             "question_type": f"{steps} step{'' if steps == 1 else 's'}" if steps else "",
         }
         return super()._info(feedback, {**standing, **given}, *args, **kwargs)

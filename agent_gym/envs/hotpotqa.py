@@ -25,7 +25,7 @@ from gymnasium.error import ResetNeeded
 
 from agent_gym.chat import Message
 from agent_gym.context import ContextPolicy
-from agent_gym.core import Outcome
+from agent_gym.core import Outcome, TaskError
 from agent_gym.data.qa_loaders import QATask, accept_aliases, parse_qa
 from agent_gym.data.qa_metrics import AnswerScores, exact_match, normalize_answer, score_answer, sub_exact_match, title_recall
 from agent_gym.data.qa_source import HOTPOTQA, EmbeddedSource, QASet, QASource, open_source
@@ -143,6 +143,7 @@ class HotpotQAEnv(ToolEnv):
     """
 
     reward_part_names: ClassVar[tuple[str, ...]] = ("answer", "format", "search_cost")
+    setting_names: ClassVar[tuple[str, ...]] = ("dataset", "level")
     breakdown_names: ClassVar[tuple[str, ...]] = ("question_type",)
     extra_info: ClassVar[Mapping[str, Any]] = {
         **ToolEnv.extra_info,
@@ -274,8 +275,9 @@ class HotpotQAEnv(ToolEnv):
             pages = (Document(f"{number:04d}", page.title, page.text) for number, page in enumerate(task.paragraphs))
             self._searcher = self._build(list(pages))
         else:
-            raise ValueError(
-                f"task {task.id!r} has no paragraphs to search in (extra_info.context of a sample); make the environment with corpus="
+            raise TaskError(
+                "extra_info.context",
+                f"task {task.id!r} has no paragraphs to search in (extra_info.context of a sample); make the environment with corpus=",
             )
         self._forget()
         self.qa = task

@@ -121,9 +121,11 @@ class ToolEnv(AgentEnv):
         "answer": "",
         "total_tool_calls": 0,
         "total_tool_errors": 0,
+        "tools": "",
     }
     """Of the last reply: calls that were written, those among them that failed, those that could not be read, and the answer. Of the episode
-    so far: the sums of `n_tool_calls` and `n_tool_errors`."""
+    so far: the sums of `n_tool_calls` and `n_tool_errors`. And the names of the tools, oracles marked as such (`BaseTool.oracle`)."""
+    setting_names: ClassVar[tuple[str, ...]] = (*AgentEnv.setting_names, "tools")
     system_prompt: ClassVar[str] = (
         "Solve the task with the help of the tools. When you know the answer, write it between <answer> and </answer>, and nothing else "
         "between them."
@@ -419,8 +421,8 @@ class ToolEnv(AgentEnv):
         return parts
 
     def _info(self, feedback: str, given: Mapping[str, Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
-        totals = {"total_tool_calls": self._total_calls, "total_tool_errors": self._total_errors}
-        return super()._info(feedback, {**totals, **given}, *args, **kwargs)
+        standing = {"total_tool_calls": self._total_calls, "total_tool_errors": self._total_errors, "tools": self.tool_set.told}
+        return super()._info(feedback, {**standing, **given}, *args, **kwargs)
 
     def _calls_text(self, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> str | None:
         """Write calls as one reply, for experts.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -33,8 +34,10 @@ __all__ = [
     "RowPolicy",
     "flow_names",
     "get_flow",
+    "keyword_field",
     "normalize_row",
     "register_flow",
+    "reset_field",
     "row_members",
     "row_seed",
 ]
@@ -202,6 +205,39 @@ def get_flow(flow: str | AgentFlowBase | type[AgentFlowBase], **keywords: Any) -
             )
         flow = _FLOWS[flow]
     return flow(**keywords)
+
+
+def reset_field(row: Mapping[str, Any], error: Exception) -> str:
+    """Return which field of a row of the sample schema an error of its reset is about.
+
+    Args:
+        row: as `Route.row` makes it.
+        error: of the reset.
+
+    Returns:
+        The beginning of a message, "field 'prompt': "; "" where nobody knows.
+    """
+    name = getattr(error, "field", "") or row.get("task_field")
+    return f"field {name!r}: " if name else ""
+
+
+def keyword_field(env_kwargs: Mapping[str, Any], error: Exception) -> str:
+    """Return which keyword of a row an error of its environment's constructor is about.
+
+    Args:
+        env_kwargs: of the row.
+        error: of the constructor.
+
+    Returns:
+        The beginning of a message, "field 'env_kwargs.max_turns': ", with the keyword that the error begins with, else the first whose value it quotes,
+        else the first that it names; without a keyword where there is none.
+    """
+    text = str(error)
+    named = [(found.start(), name) for name in env_kwargs if (found := re.search(rf"\b{re.escape(name)}\b", text))]
+    values = {name: value if isinstance(value, (list, tuple)) else [value] for name, value in env_kwargs.items()}
+    quoted = [name for name, given in values.items() if any(isinstance(one, str) and repr(one) in text for one in given)]
+    blamed = [name for start, name in sorted(named) if start == 0] + quoted + [name for _, name in sorted(named)]
+    return f"field 'env_kwargs.{blamed[0]}': " if blamed else "field 'env_kwargs': "
 
 
 def row_members(name: str, value: Any) -> dict[str, Any]:

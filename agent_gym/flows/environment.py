@@ -26,7 +26,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from agent_gym.flows.base import DeadlineReached, Row
+from agent_gym.flows.base import DeadlineReached, Row, keyword_field, reset_field
 from agent_gym.policies.base import Sampling
 from agent_gym.trajectory import Generation, StopReason, Trajectory
 from agent_gym.wrappers import StepRecorder, as_token_env, can_await
@@ -287,7 +287,7 @@ class RolloutEnv:
         if self._env is None:
             self._env = self._pool.take(self._kind)
         if self._env is None:
-            with self._naming("field 'env_kwargs': "):
+            with self._naming(lambda error: keyword_field(self.row["env_kwargs"], error)):
                 self._env = await self._call("make", lambda: self._pool.make(self.row))
         self._awaitable = can_await(self._env)
         env, given = self._env, dict(self.row["options"] if options is None else options)
@@ -295,12 +295,12 @@ class RolloutEnv:
         env.sampling = {**self.sampling(self._sampling).to_dict(), "seed": self._sampling.seed}
         chosen = self.row["seed"] if seed is None else seed
         self.session = object()
-        with self._naming(""):
+        with self._naming(lambda error: reset_field(self.row, error)):
             await self._call("reset", lambda: env.reset(seed=chosen, options=given or None))
         return env.prompt_ids
 
     @contextmanager
-    def _naming(self, field: str) -> Iterator[None]:
+    def _naming(self, field: Callable[[Exception], str]) -> Iterator[None]:
         """Say of which row of a file an environment could not be made or reset: whoever wrote the row wants to know."""
         try:
             yield
@@ -309,7 +309,7 @@ class RolloutEnv:
             if not where:
                 raise
             words = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-            raise ValueError(f"{where}: {field}{words}") from error
+            raise ValueError(f"{where}: {field(error)}{words}") from error
 
     async def step(self, action: Generation | Any) -> tuple[float, bool, bool, dict[str, Any]]:
         """Act.

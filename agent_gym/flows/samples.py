@@ -11,15 +11,15 @@ A row of the Agent-R1 schema (arXiv 2511.14460) drives everything by itself:
 - `reward_model.style` names the reward (see `agent_gym.envs.row_rewards`).
 
 `TABLE` (`sample_table`) holds what is known, one entry per environment; `route_samples` reads a whole file. Rows whose reward needs a gold answer that they lack can
-be played and not scored: they are refused, with the reason, wherever rewards count. Nothing that a row says imports code or names an address to
-send text to, unless the caller allows it.
+be played and not scored: they are refused, with the reason, wherever rewards count. Nothing that a row says imports code, opens a file or names an
+address to send text to, unless the caller allows it (`outside`).
 """
 
 from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from inspect import isclass
@@ -34,7 +34,7 @@ from agent_gym.core import AgentEnv
 from agent_gym.data.samples import Sample, is_sample, message_text, parse_sample, plain_json, read_rows
 from agent_gym.envs.row_rewards import RowRewards, style_of
 from agent_gym.flows.base import flow_names, row_members, row_seed
-from agent_gym.flows.sample_table import TABLE, Known, SampleError
+from agent_gym.flows.sample_table import TABLE, Known, SampleError, outside
 from agent_gym.registration import ENVIRONMENTS, register_all, registered_id
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "SampleError",
     "environment_of",
     "has_samples",
+    "iter_routes",
     "route_sample",
     "route_samples",
 ]
@@ -73,6 +74,7 @@ class Route:
         reward: in words.
         unscored: why nothing can be rewarded; "" where rewards can be given.
         sample: the row itself.
+        task_field: the row's field that says which task of the environment it is; "" where the row itself is the task.
     """
 
     where: str
@@ -84,6 +86,7 @@ class Route:
     reward: str
     unscored: str
     sample: Sample
+    task_field: str = ""
 
     def row(self) -> dict[str, Any]:
         """Return the row that `run_rows`, `evaluate` and the trainers play."""
@@ -94,6 +97,7 @@ class Route:
             "options": dict(self.options),
             "agent_name": self.flow,
             "where": self.where,
+            "task_field": self.task_field,
         }
 
 
@@ -166,7 +170,7 @@ def route_sample(
         env_id: of the environment where the row itself names none.
         seed: of the row, where it has none of its own.
         judge: of rows with the style "model"; see `agent_gym.envs.judge.as_judge`.
-        allow_functions: whether rows may name code to import.
+        allow_functions: whether rows are trusted: they may name code to import, files and addresses.
         rewards: made from these two, for who routes many rows.
         env_kwargs: that every environment gets; the row's own go before them.
 
@@ -180,7 +184,7 @@ def route_sample(
     chosen, field_name = _environment(sample, implied, env_id, allow_functions)
     entry = _entry_of(chosen)
     keywords, tools_kwargs = _env_kwargs(
-        sample, chosen, implied if implied is not None and implied[0].env_id == chosen else None, field_name
+        sample, chosen, implied if implied is not None and implied[0].env_id == chosen else None, field_name, allow_functions
     )
     style = _style(sample)
     scored_by_row = style != "rule"
@@ -202,12 +206,17 @@ def route_sample(
         if style == "function" and allow_functions:
             keywords["allow_functions"] = True
     own = _members(sample, "options")
+    task_field = ""
     if own:
-        options = own
+        options, task_field = own, "options"
     elif not takes_rows and entry.task is None:
         options = {}
+    elif entry.task is None:
+        options = {"task": _task(sample, tools_kwargs)}
     else:
-        options = entry.task(sample) if entry.task is not None else {"task": _task(sample, tools_kwargs)}
+        options, task_field = entry.task(sample), entry.task_field
+    if not allow_functions:
+        _check_options(sample, options, task_field)
     unscored = ""
     free = entry.gold_free is not None and entry.gold_free({**env_kwargs, **keywords})
     if style == "rule" and takes_rows and entry.scores_gold and not free and not any(answer.strip() for answer in sample.answers):
@@ -228,9 +237,10 @@ def route_sample(
         env_kwargs=keywords,
         options=options,
         seed=seed if given is None else given,
-        reward=_reward_words(sample, style, entry),
+        reward=_reward_words(sample, style, entry, {**env_kwargs, **keywords}),
         unscored=unscored,
         sample=sample,
+        task_field=task_field,
     )
 
 
@@ -344,11 +354,12 @@ def _of_type(sample: Sample, kind: Any) -> str:
 
 
 def _env_kwargs(
-    sample: Sample, env_id: str, implied: tuple[Known, Mapping[str, Any]] | None, named_by: str
+    sample: Sample, env_id: str, implied: tuple[Known, Mapping[str, Any]] | None, named_by: str, allow_functions: bool
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The keywords of the environment, and those of its tools."""
     keywords: dict[str, Any] = dict(implied[1]) if implied is not None else {}
     known = _keywords(env_id)
+    ours = any(one.id == env_id for one in ENVIRONMENTS)
     tools_kwargs: dict[str, Any] = {}
     for name, value in sample.env_kwargs.items():
         if name in ("env_type", "env_id"):
@@ -366,11 +377,27 @@ def _env_kwargs(
             raise SampleError(
                 f"{sample.where}: {place} is no keyword of {env_id}{nearest(name, known)}" + (f" (named by {named_by})" if named_by else "")
             )
+        if not allow_functions and outside(name, value, ours=ours):
+            raise SampleError(
+                f"{sample.where}: {place} is {value!r:.100}, and a row names no address, no file and no code unless you say that it may "
+                f"(--allow-functions, allow_functions=True); or give it yourself (--env-arg {name}=..., env_kwargs=) and take it out of the rows"
+            )
         keywords[name] = value
     tools = keywords.get("tools")
     if tools is not None and not (isinstance(tools, (list, tuple)) and all(isinstance(one, str) for one in tools)):
         raise SampleError(f"{sample.where}: field 'env_kwargs.tools' must be a list of names of tools, not {tools!r:.100}")
     return _plain(keywords, sample, "env_kwargs"), _plain(tools_kwargs, sample, "env_kwargs.tools_kwargs")
+
+
+def _check_options(sample: Sample, options: Mapping[str, Any], field: str) -> None:
+    """Refuse options of a reset that lead out of the folder of the data."""
+    for name, value in options.items():
+        if name != "task" and outside("", value, ours=False, relative=True):
+            place = f"{field}.{name}" if field == "options" else field
+            raise SampleError(
+                f"{sample.where}: field {place!r} is {value!r:.100}, and a row names a file below the folder of the data alone, unless you say that "
+                "it may name others (--allow-functions, allow_functions=True)"
+            )
 
 
 def _plain(value: Mapping[str, Any], sample: Sample, name: str) -> dict[str, Any]:
@@ -428,12 +455,74 @@ def _id(sample: Sample) -> str:
     return sample.where or "given"
 
 
-def _reward_words(sample: Sample, style: str, entry: Known) -> str:
+def _reward_words(sample: Sample, style: str, entry: Known, keywords: Mapping[str, Any]) -> str:
     if style == "model":
         return f"model: judged by {sample.reward_model.get('judge') or 'the judge'}, 0 to 1"
     if style == "function":
         return f"function: {sample.reward_model.get('function')}"
-    return f"rule: {entry.rule}"
+    return f"rule: {entry.rule_words(keywords)}"
+
+
+def iter_routes(
+    source: str | Path | Iterable[Mapping[str, Any]],
+    *,
+    env_id: str | None = None,
+    judge: Any = None,
+    allow_functions: bool = False,
+    env_kwargs: Mapping[str, Any] = _NOTHING,
+) -> Iterator[tuple[str, Route | ValueError]]:
+    """Decide how the rows of a file or collection are played, one by one.
+
+    Args:
+        source: see `route_samples`, as for the others.
+        env_id: see there.
+        judge: see there.
+        allow_functions: see there.
+        env_kwargs: see there.
+
+    Yields:
+        File and row, and the route, or the error of a row that cannot be played.
+
+    Raises:
+        SampleError: if the first row has neither a prompt nor a `reward_model`: this is another kind of file.
+        ValueError: for a file that cannot be read.
+        FileNotFoundError: if there is no such file.
+        ImportError: for Parquet without pyarrow.
+    """
+    rewards = RowRewards(judge, allow_functions)
+    for number, (where, row) in enumerate(read_rows(source)):
+        try:
+            if not is_sample(row):
+                raise _no_sample(where, row, first=number == 0)
+            found: Route | ValueError = route_sample(
+                parse_sample(row, where=where),
+                env_id=env_id,
+                seed=number,
+                judge=judge,
+                allow_functions=allow_functions,
+                rewards=rewards,
+                env_kwargs=env_kwargs,
+            )
+        except _NoSampleFile:
+            raise
+        except ValueError as error:
+            found = error
+        yield where, found
+
+
+class _NoSampleFile(SampleError):
+    """The file holds rows of another kind."""
+
+
+def _no_sample(where: str, row: Mapping[str, Any], *, first: bool) -> SampleError:
+    names = sorted(map(str, row))
+    missing = [name for name in ("prompt", "reward_model") if name not in row]
+    if first and len(missing) == 2:
+        return _NoSampleFile(
+            f"{where}: this is no file of the sample schema, whose rows have 'prompt' and 'reward_model'; this row has {names}"
+        )
+    name = (missing or ["prompt"])[0]
+    return SampleError(f"{where}: the field {name!r} is missing; a sample needs 'prompt' and 'reward_model', this row has {names}")
 
 
 def route_samples(
@@ -451,7 +540,7 @@ def route_samples(
         source: a path to Parquet, JSON or JSON lines, a `datasets.Dataset`, or rows.
         env_id: of the environment of rows that name none themselves.
         judge: of rows with the style "model": an address, a registered name, the keywords of `ChatJudge`, or a function.
-        allow_functions: whether rows may name code to import.
+        allow_functions: whether rows are trusted: they may name code to import, files and addresses.
         scored: leave out rows whose rewards cannot be given, as training and evaluation must; else they are played like the others.
         env_kwargs: that every environment is going to get.
 
@@ -464,24 +553,11 @@ def route_samples(
         FileNotFoundError: if there is no such file.
         ImportError: for Parquet without pyarrow.
     """
-    rewards = RowRewards(judge, allow_functions)
     routes: list[Route] = []
     refused: list[Refused] = []
-    for number, (where, row) in enumerate(read_rows(source)):
-        if not is_sample(row):
-            missing = "prompt" if "prompt" not in row else "reward_model"
-            raise SampleError(
-                f"{where}: the field {missing!r} is missing; a sample needs 'prompt' and 'reward_model', this row has {sorted(map(str, row))}"
-            )
-        route = route_sample(
-            parse_sample(row, where=where),
-            env_id=env_id,
-            seed=number,
-            judge=judge,
-            allow_functions=allow_functions,
-            rewards=rewards,
-            env_kwargs=env_kwargs,
-        )
+    for where, route in iter_routes(source, env_id=env_id, judge=judge, allow_functions=allow_functions, env_kwargs=env_kwargs):
+        if not isinstance(route, Route):
+            raise route
         if scored and route.unscored:
             refused.append(Refused(where, route.unscored))
         else:

@@ -137,6 +137,8 @@ class BaseTool(ABC):
             means it.
         timeout: seconds that a call may take, None for no limit. Default: 10 for `async def execute`, None for `def execute`. A synchronous
             tool with a timeout runs in a worker thread, which is left behind when the time is up.
+        oracle: True for a tool that knows the task's answer and tells the model of it. Every info and every evaluation then says so
+            (`info["tools"]`), since figures made with it are not comparable with others.
 
     Raises:
         ValueError: if the name or the schema is not valid.
@@ -146,6 +148,7 @@ class BaseTool(ABC):
     description: str = ""
     parameters: Mapping[str, Any] = MappingProxyType({"type": "object", "properties": MappingProxyType({})})
     timeout: float | None = None
+    oracle: bool = False
     _checker: ArgumentChecker | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

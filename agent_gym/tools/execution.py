@@ -128,6 +128,11 @@ class ToolSet(Mapping[str, BaseTool]):
         self.__dict__.update(state)
         self._prepared = {name: _Prepared(made) for name, made in self._tools.items()}
 
+    @property
+    def told(self) -> str:
+        """The names in order, oracles marked as such: `"calculator, calc_gsm8k_reward (oracle)"`."""
+        return ", ".join(f"{name} (oracle)" if one.oracle else name for name, one in self._tools.items())
+
     def begin_episode(self) -> None:
         """Get what is held open ready for an episode.
 

@@ -1,8 +1,8 @@
 """The tool with which Agent-R1 (arXiv 2511.14460) plays GSM8K: an *oracle*, which tells the model whether its answer is right.
 
 It is here so that rows which name it (`calc_gsm8k_reward`) can be run, and never a default: a model that is told the reward before it answers
-needs no arithmetic, and figures that were made with it are not comparable with any others. `AgentR1/GSM8K-v0` says in `info["tools"]` when an
-episode has it.
+needs no arithmetic, and figures that were made with it are not comparable with any others. `ToolEnv`, and so every environment that can be given it,
+says in `info["tools"]` when an episode has it.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class GSM8KOracle(BaseTool):
         }
     )
 
+    oracle = True
+
     def __init__(self, *, ground_truth: str | float | Callable[[], Sequence[str]] | None = None) -> None:
         super().__init__()
         self._given = ground_truth if callable(ground_truth) or ground_truth is None else _gold(ground_truth, "ground_truth")
@@ -57,7 +59,7 @@ class GSM8KOracle(BaseTool):
         value = find_number(marked_answer(text) or text)
         right = value is not None and value in self._accepted(context)
         shown = "none" if value is None else f"{value:f}" if abs(value.adjusted()) < 50 else str(value)
-        return ToolResult(f"Current parsed answer={shown} reward={float(right)}", info={"oracle": True})
+        return ToolResult(f"Current parsed answer={shown} reward={float(right)}")
 
     def _accepted(self, context: ToolContext) -> list[Decimal]:
         if isinstance(self._given, Decimal):

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 _STRUCTURED = ("env_kwargs", "options")
-_ROW_KEYS = ("env_id", "env_kwargs", "seed", "options", "group_id", "agent_name", "where")
+_ROW_KEYS = ("env_id", "env_kwargs", "seed", "options", "group_id", "agent_name", "where", "task_field")
 
 
 def encode_row(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def read_row(row: Mapping[str, Any], env_id: str) -> dict[str, Any]:
         "seed": row_seed(row.get("seed")),
         "options": options,
     }
-    for name in ("agent_name", "where"):
+    for name in ("agent_name", "where", "task_field"):
         if row.get(name):
             result[name] = row[name]
     return result

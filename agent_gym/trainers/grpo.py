@@ -104,7 +104,7 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         flow: how episodes are played: a registered name or an `AgentFlowBase`; None is one environment loop per episode.
         env_kwargs: keywords for every environment (`{"split": "train", "level": "bridge"}`).
         rollout: `callable(trainer, examples) -> list[Trajectory]` in place of policy and flow (see `Rollout`).
-        replay: episodes that are trained on again; None opens `args.replay_files`, if there are any.
+        replay: episodes that are trained on again, with settings of its own; None opens `args.replay_files`, if there are any.
         **kwargs: `callbacks`, `optimizers`, `peft_config`, `quantization_config` as TRL takes them.
 
     Attributes:
@@ -369,8 +369,14 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         if given is not None:
             if args.replay_files:
                 raise ValueError("replay= and args.replay_files are two buffers; give one of them")
+            for name, own in (("replay_max_age", "max_age"), ("replay_correction", "correction"), ("replay_base_version", "base_version")):
+                if getattr(args, name) != getattr(AgentGRPOConfig, name):
+                    raise ValueError(
+                        f"{name}={getattr(args, name)!r} is for args.replay_files, and replay= is a buffer with settings of its own; make it with {own}="
+                    )
             if given.fingerprint != self.make_env.fingerprint:
                 raise ValueError(f"the replay buffer speaks tokenizer {given.fingerprint}, the model {self.make_env.fingerprint}")
+            given.check_fits(self.estimator, self.make_env.vocab_size)
             return given
         if not args.replay_files:
             return None

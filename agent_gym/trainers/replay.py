@@ -123,6 +123,7 @@ class ReplayBuffer:
     version: int = field(default=0, init=False)
     digest: str = field(default="", init=False)
     _groups: list[_Group] = field(default_factory=list, init=False)
+    _highest: tuple[int, str] = field(default=(-1, ""), init=False)
 
     def __post_init__(self) -> None:
         """Check every trajectory and put the groups together."""
@@ -201,6 +202,31 @@ class ReplayBuffer:
         """The number of episodes, whatever their age."""
         return sum(len(group.members) for group in self._groups)
 
+    def check_fits(self, estimator: Estimator, vocab_size: int) -> None:
+        """Refuse to be trained on where that would fail, or would lose what the run does not need to lose.
+
+        Args:
+            estimator: of the run's advantages.
+            vocab_size: rows of the model's embedding.
+
+        Raises:
+            ReplayError: for an id that the model does not have.
+            ValueError: if `group_relative` says other than the estimator.
+        """
+        highest, where = self._highest
+        if highest >= vocab_size:
+            raise ReplayError(f"{where} holds the id {highest}, outside the model's vocabulary of {vocab_size}; the file is damaged")
+        if not self.imitates and self.group_relative is not estimator.group_relative:
+            what = (
+                "compares the members of a group"
+                if estimator.group_relative
+                else "compares nothing, so an episode that is alone counts too"
+            )
+            raise ValueError(
+                f"the replay buffer was made with group_relative={self.group_relative}, and advantage={estimator.name!r} {what}; make it with "
+                f"group_relative={estimator.group_relative}"
+            )
+
     def describe(self, ratio: float) -> str:
         """Say in a line what is replayed.
 
@@ -232,6 +258,8 @@ class ReplayBuffer:
                     raise ReplayError(
                         f"{where}: step {number} holds an id outside the model's vocabulary of {self.vocab_size}; the file is damaged"
                     )
+                if len(ids):
+                    self._highest = max(self._highest, (int(ids.max()), f"{where}: step {number}"))
             if len(step.action_ids) and not len(step.observation_ids):
                 raise ReplayError(f"{where}: step {number} acts on an empty prompt; nothing can be trained behind no token")
         reason = exclusion_reason(one)

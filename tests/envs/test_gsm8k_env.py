@@ -14,9 +14,13 @@ import pytest
 import agent_gym  # noqa: F401  # registers the ids
 from agent_gym.chat import load_tokenizer
 from agent_gym.envs.gsm8k import GSM8KEnv
+from agent_gym.envs.tool import ToolEnv
 from agent_gym.evaluation import evaluate
+from agent_gym.flows import run_rows
+from agent_gym.flows.samples import route_samples
 from agent_gym.policies import ScriptedPolicy
 from agent_gym.testing import check_agent_env
+from agent_gym.tools import BaseTool, ToolContext, ToolResult
 from agent_gym.trajectory import StopReason
 
 ROW = {
@@ -256,6 +260,53 @@ def test_an_evaluation_says_whether_the_oracle_was_there(oracle: bool) -> None:
     done, _ = evaluate("AgentR1/GSM8K-v0", policy, env_kwargs={"oracle_tool": oracle}, tasks=2, samples=1)
     assert ("oracle" in done.settings["told"]["tools"]) is oracle
     assert done.settings["told"]["dataset"] == "embedded"
+
+
+class Confirms(BaseTool):
+    """An oracle of one's own."""
+
+    name = "confirms"
+    description = "Tells whether the answer is right."
+    oracle = True
+
+    def execute(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        return ToolResult("yes")
+
+
+TASKS = [{"question": "What is 1000 plus 800?", "answer": "1800"}]
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: ToolEnv(tools=["calc_gsm8k_reward"], tasks=TASKS), "calc_gsm8k_reward (oracle)"),
+        (lambda: ToolEnv(tools=[Confirms(), "calculator"], tasks=TASKS), "confirms (oracle), calculator"),
+        (lambda: ToolEnv(tasks=TASKS), ""),
+        (
+            lambda: gymnasium.make("AgentR1/Tool-v0", tools=["unit_converter", "calc_gsm8k_reward"]),
+            "unit_converter, calc_gsm8k_reward (oracle)",
+        ),
+        (lambda: gymnasium.make("AgentR1/Tool-v0"), "calculator, unit_converter"),
+    ],
+)
+def test_every_environment_with_tools_names_them_and_marks_the_oracles(make: Any, told: str) -> None:
+    made = make()
+    assert made.reset(seed=0)[1]["tools"] == told
+    assert made.step(made.unwrapped.encode_action("<answer>1800</answer>"))[4]["tools"] == told
+
+
+def test_a_row_that_asks_for_the_oracle_is_marked_in_its_episode_and_in_the_evaluation() -> None:
+    row = {
+        "data_source": "made/up",
+        "prompt": [{"role": "user", "content": "What is 1000 plus 800?"}],
+        "reward_model": {"style": "rule", "ground_truth": "1800"},
+        "env_kwargs": {"env_type": "tool", "tools": ["calc_gsm8k_reward"]},
+    }
+    policy = ScriptedPolicy(lambda env, turn: "<answer>1800</answer>")
+    (episode,) = run_rows(list(route_samples([row])), policy).trajectories
+    assert episode.total_reward == 1.0 and episode.steps[-1].info["tools"] == "calc_gsm8k_reward (oracle)"
+    done, _ = evaluate("AgentR1/Tool-v0", policy, env_kwargs={"tools": ["calc_gsm8k_reward"]}, tasks=2, samples=1)
+    assert done.settings["told"]["tools"] == "calc_gsm8k_reward (oracle)"
 
 
 def test_own_tools_and_own_rewards_are_kept() -> None:

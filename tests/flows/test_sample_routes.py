@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,129 @@ def test_missing_fields_and_empty_files_are_errors_with_the_place(tmp_path: Path
         route_samples(tmp_path / "empty.jsonl")
 
 
+PLACES: list[tuple[str, dict[str, Any], str]] = [
+    ("paper_search", {"base_url": "http://127.0.0.1:9"}, "base_url"),
+    ("paper_search", {"relevance": "http", "relevance_url": "http://127.0.0.1:9"}, "relevance_url"),
+    ("paper_search", {"corpus": "papers.jsonl"}, "corpus"),
+    ("hotpotqa", {"corpus": "http://127.0.0.1:9/retrieve"}, "corpus"),
+    ("hotpotqa", {"corpus": "pages"}, "corpus"),
+    ("hotpotqa", {"dataset": "rows"}, "dataset"),
+    ("hotpotqa", {"dataset": "official", "data_dir": "x"}, "data_dir"),
+    ("2wikimultihopqa", {"aliases": "aliases"}, "aliases"),
+    ("tool", {"dataset": "rows.jsonl"}, "dataset"),
+    ("gsm8k", {"dataset": "/etc/passwd"}, "dataset"),
+    ("webshop", {"noun_backend": "spacy:evil_module"}, "noun_backend"),
+    ("webshop", {"cache_dir": "x"}, "cache_dir"),
+    ("webshop", {"browser": True}, "browser"),
+    ("textworld", {"game": "games"}, "game"),
+    ("textworld", {"settings": {"recipe": "../../x"}}, "settings"),
+    ("tool", {"template_kwargs": {"chat_template": "~/x"}}, "template_kwargs"),
+    ("agent_gym/any", {"opponent": "evil_module:play"}, "opponent"),
+    ("agent_gym/any", {"expert": "evil_module:play"}, "expert"),
+    ("agent_gym/any", {"action_field": "evil_module:play"}, "action_field"),
+    ("agent_gym/any", {"game_kwargs": {"list": ["evil_module: play"]}}, "game_kwargs"),
+    ("agent_gym/any", {"xml_file": "ant"}, "xml_file"),
+    ("agent_gym/any", {"world": "ant.xml"}, "world"),
+    ("agent_gym/any", {"nested": {"base_url": "localhost"}}, "nested"),
+]
+
+
+def anything(**keywords: Any) -> Any:
+    raise AssertionError(f"was made with {keywords}")
+
+
+@pytest.fixture
+def any_keywords() -> Iterator[None]:
+    """An environment that takes every keyword, as the adapters' do."""
+    import gymnasium
+
+    gymnasium.register("AnyKeywords-v0", anything)
+    yield
+    del gymnasium.registry["AnyKeywords-v0"]
+
+
+@pytest.mark.parametrize(("kind", "keywords", "blamed"), PLACES)
+@pytest.mark.usefixtures("any_keywords")
+def test_a_row_names_no_address_no_file_and_no_code_unless_the_caller_allows(kind: str, keywords: dict[str, Any], blamed: str) -> None:
+    named = {"env_id": "AnyKeywords-v0"} if kind == "agent_gym/any" else {"env_type": kind}
+    changes = {"env_kwargs": {**named, **keywords}, "extra_info": {"goal_index": 1, "context": []}}
+    with pytest.raises(
+        SampleError, match=rf"^rows\.jsonl line 1: field 'env_kwargs\.{blamed}' is .*no address, no file and no code.*--allow-functions"
+    ):
+        route(**changes)
+    assert dict(route(**changes, settings={"allow_functions": True}).env_kwargs).items() >= keywords.items()
+
+
+@pytest.mark.parametrize(
+    "keywords",
+    [
+        {"env_type": "hotpotqa", "dataset": "official", "search": "lucene", "context": "token_budget:4096"},
+        {"env_type": "paper_search", "published_before": "2024-01-01", "relevance": "bm25"},
+        {"env_type": "tool", "system_prompt": "See https://example.org/a.b: think."},
+        {"env_type": "textworld", "game": "cooking", "settings": {"recipe": 2}},
+        {"env_id": "AnyKeywords-v0", "dataset": "basic_arithmetic", "config": {"operators": ["+", "-", "*", "/"]}, "game": "Mastermind-v0"},
+    ],
+)
+@pytest.mark.usefixtures("any_keywords")
+def test_words_and_texts_of_rows_are_no_addresses(keywords: dict[str, Any]) -> None:
+    found = route(env_kwargs=keywords)
+    assert dict(found.env_kwargs) == {name: value for name, value in keywords.items() if not name.startswith("env_")}
+
+
+def test_the_words_that_rows_may_say_are_those_of_the_environments() -> None:
+    from agent_gym.envs.textworld.challenges import CHALLENGES
+    from agent_gym.flows import sample_table
+
+    assert set(sample_table._WORDS["game"]) == set(CHALLENGES)
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../../secret", "a/../../b", "C:/x", "~/x", "\\\\host\\x", "http://127.0.0.1:9/x"])
+def test_games_of_rows_lie_below_the_folder_of_the_data(path: str) -> None:
+    by_field = {"agent_name": "alfworld_agent", "env_kwargs": None, "extra_info": {"game_relative_path": path}}
+    by_options = {"env_kwargs": {"env_type": "alfworld"}, "options": {"gamefile": path}}
+    for changes, field in ((by_field, "extra_info.game_relative_path"), (by_options, "options.gamefile")):
+        with pytest.raises(SampleError, match=rf"^rows\.jsonl line 1: field '{field}' is .*--allow-functions"):
+            route(**changes)
+        assert route(**changes, settings={"allow_functions": True}).options == {"gamefile": path}
+
+
+def test_what_the_model_writes_goes_to_no_address_of_a_row(tmp_path: Path) -> None:
+    """An own server counts: nobody asks it, whatever way the rows go."""
+    from http.server import BaseHTTPRequestHandler, HTTPServer
+    from threading import Thread
+
+    from agent_gym.trainers.environments import read_row, routed
+
+    asked: list[str] = []
+
+    class Listener(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_error(500)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Listener) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        rows = [
+            row(env_kwargs={"env_type": "paper_search", "base_url": url}, reward_model={"style": "rule", "ground_truth": ["2101.00001"]})
+        ]
+        for way in (
+            lambda: route_samples(rows),
+            lambda: routed(rows, "AgentR1/Tool-v0"),
+            lambda: read_row(rows[0], "AgentR1/Tool-v0"),
+        ):
+            with pytest.raises(SampleError, match="base_url"):
+                way()
+        assert not asked
+        trusted = route_samples(rows, allow_functions=True).rows
+        run_rows(trusted, ScriptedPolicy(lambda env, _turn: str(env.tool_format.render_call("search", {"query": "secret"}))))
+        assert asked and "secret" in asked[0], "the control: a trusted row does send it there"
+        server.shutdown()
+
+
 def test_nothing_that_a_row_names_is_imported_unless_the_caller_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "row_code.py").write_text(
@@ -255,6 +379,30 @@ def test_a_row_without_a_gold_answer_is_refused_where_rewards_count(truth: Any) 
     assert len(route_samples([bare], scored=False).rows) == 1
 
 
+@pytest.mark.parametrize(
+    ("kind", "own", "given", "words"),
+    [
+        ("hotpotqa", {}, {}, "exact match with an accepted answer, 1 or 0"),
+        ("hotpotqa", {"reward": "f1"}, {}, "F1 with the nearest accepted answer, 0 to 1"),
+        ("hotpotqa", {}, {"reward": "f1"}, "F1 with the nearest accepted answer, 0 to 1"),
+        ("hotpotqa", {"reward": "em"}, {"reward": "f1"}, "exact match with an accepted answer, 1 or 0"),
+        ("musique", {"search_cost": 0.1}, {}, "exact match with an accepted answer, 1 or 0, less 0.1 for each search"),
+        ("2wikimultihopqa", {"format_weight": 0.2}, {}, "exact match with an accepted answer, 1 or 0, and 0.2 for the format"),
+        ("paper_search", {}, {}, "the part of the gold papers that was found"),
+        ("paper_search", {}, {"reward": "process", "relevance": "bm25"}, "the relevance of new papers by bm25"),
+        ("paper_search", {"reward": "process"}, {}, "the relevance of new papers by the gold list"),
+        (
+            "paper_search",
+            {"reward": "both", "expand_cost": 0.5},
+            {},
+            "the part of the gold papers that was found, and the relevance of new papers by the gold list, less 0.5 for each expansion",
+        ),
+    ],
+)
+def test_the_reward_is_told_as_the_keywords_have_it(kind: str, own: dict[str, Any], given: dict[str, Any], words: str) -> None:
+    assert route(env_kwargs={"env_type": kind, **own}, settings={"env_kwargs": given}).reward == f"rule: {words}"
+
+
 def test_papers_without_gold_are_trained_on_only_by_a_reward_that_needs_none() -> None:
     bare = row(agent_name="paper_search_agent", env_kwargs=None, reward_model={"style": "rule", "ground_truth": None})
     with pytest.raises(SampleError, match=r"--env-arg reward=process --env-arg relevance=bm25 rewards without one"):
@@ -267,24 +415,30 @@ def test_papers_without_gold_are_trained_on_only_by_a_reward_that_needs_none() -
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"env_kwargs": {"env_type": "tool", "max_turns": -1}}, "field 'env_kwargs': max_turns must be a positive whole number"),
-        ({"env_kwargs": {"env_type": "tool", "tools": ["calculater"]}}, "field 'env_kwargs': there is no tool named 'calculater'"),
-        ({"env_kwargs": {"env_id": "FrozenLake-v1", "map_name": "nowhere"}}, "field 'env_kwargs': KeyError: 'nowhere'"),
+        ({"env_kwargs": {"env_type": "tool", "max_turns": -1}}, "field 'env_kwargs.max_turns': max_turns must be a positive whole number"),
+        ({"env_kwargs": {"env_type": "tool", "tools": ["calculater"]}}, "field 'env_kwargs.tools': there is no tool named 'calculater'"),
+        ({"env_kwargs": {"env_id": "FrozenLake-v1", "map_name": "nowhere"}}, "field 'env_kwargs.map_name': KeyError: 'nowhere'"),
         ({"env_kwargs": {"env_id": "CartPole-v1"}}, "field 'env_kwargs': TypeError: CartPoleEnv"),
         (
             {"agent_name": "alfworld_agent", "env_kwargs": None, "extra_info": {"game_relative_path": "no/game"}},
-            "FileNotFoundError: there is no game",
+            "field 'extra_info.game_relative_path': FileNotFoundError: there is no game",
         ),
-        ({"prompt": "word " * 20_000}, "the first prompt of task '3' has"),
-        ({"options": {"tsk": 1}}, "reset does not know the option 'tsk'.*did you mean 'task'"),
+        ({"prompt": "word " * 20_000}, "field 'prompt': the first prompt of task '3' has"),
+        ({"options": {"tsk": 1}}, "field 'options.tsk': reset does not know the option 'tsk'.*did you mean 'task'"),
     ],
 )
-def test_what_shows_only_when_an_environment_is_made_is_said_with_file_and_row_too(
+def test_what_shows_only_when_an_environment_is_made_is_said_with_file_row_and_field_too(
     tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     path = write_rows([row(), row(**changes)], tmp_path / "rows.jsonl")
     with pytest.raises(ValueError, match=rf"(?s)^rows\.jsonl line 2: {message}"):
         returns(route_samples(path).rows, ["<answer>42</answer>"])
+
+
+def test_pages_that_a_question_lacks_are_a_fault_of_its_field() -> None:
+    bare = route(env_kwargs={"env_type": "hotpotqa"})
+    with pytest.raises(ValueError, match=r"^rows\.jsonl line 1: field 'extra_info\.context': task '3' has no paragraphs"):
+        returns([bare.row()], ["<answer>42</answer>"])
 
 
 def test_rows_with_keywords_each_of_their_own_do_not_pile_up_environments() -> None:

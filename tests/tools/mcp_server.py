@@ -11,6 +11,7 @@ from mcp_types import BlobResourceContents, CallToolResult, EmbeddedResource, Im
 
 server = MCPServer("tests")
 counted: list[int] = []
+here: list[int] = []
 
 
 @server.tool()
@@ -46,12 +47,14 @@ def slow(seconds: float) -> str:
 
 
 @server.tool(structured_output=False)
-async def waits(seconds: float) -> str:
-    """Take time, and let others work."""
+async def meets(others: int) -> str:
+    """Wait until so many calls are here at once."""
     import anyio
 
-    await anyio.sleep(seconds)
-    return "at last"
+    here.append(1)
+    while len(here) < others:
+        await anyio.sleep(0.01)
+    return "met"
 
 
 @server.tool(structured_output=False)

@@ -50,7 +50,8 @@ def test_what_it_cannot_compare_with_is_an_error_that_says_what_is_wanted() -> N
         assert ask("18", task).startswith("Error")
 
 
-def test_it_pays_nothing_itself_and_marks_its_results() -> None:
+def test_it_pays_nothing_itself_and_is_marked_an_oracle() -> None:
     result = GSM8KOracle(ground_truth=18).execute({"answer": "18"}, ToolContext())
-    assert result.reward is None and not result.terminated and result.info["oracle"] is True
+    assert result.reward is None and not result.terminated
+    assert GSM8KOracle.oracle and get_tool("calc_gsm8k_reward").oracle and not get_tool("calculator").oracle
     assert "oracle" in GSM8KOracle(ground_truth=18).description

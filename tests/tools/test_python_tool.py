@@ -162,6 +162,21 @@ def test_the_deadline_of_the_call_ends_it_before_its_own_limit(python: PythonToo
     assert time.monotonic() - started < 30.0
 
 
+def test_the_deadline_holds_for_a_sandbox_that_does_not_start_too(
+    python: PythonTool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import agent_gym.tools.sandbox.process as process
+
+    sandbox = Sandbox(Limits(time=60.0))
+    (tmp_path / "launcher.py").write_text("import sys\nsys.stdin.buffer.read()")  # starts nothing, and ends when it is told to
+    monkeypatch.setattr(process, "_HERE", tmp_path)
+    found = sandbox.run("print(1)", deadline=time.monotonic() + 0.3)
+    assert (found.output, found.exit_code, found.limit) == (b"", -9, "time")
+    monkeypatch.setattr(process, "START_LIMIT", 0.3)
+    with pytest.raises(EnvFault, match="did not start within"):
+        sandbox.run("print(1)", deadline=time.monotonic() + 600.0)
+
+
 def test_a_sandbox_that_cannot_be_started_is_a_fault_of_the_world_and_not_of_the_model(
     python: PythonTool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from toy_training import (
+    VOCAB,
     gradient,
     make_model,
     make_tokenizer,
@@ -180,7 +181,8 @@ def test_a_run_replays_in_the_stated_proportion_says_how_old_and_moves_the_weigh
     paths = files(tmp_path)
     first, again = (run(tmp_path / name, paths, replay_ratio=0.5, replay_max_age=4) for name in ("one", "two"))
     assert torch.equal(weights(first.model), weights(again.model))
-    assert relative_error(weights(first.model), weights(run(tmp_path / "three", None).model)) > 1e-5
+    plain = run(tmp_path / "three", None)
+    assert relative_error(weights(first.model), weights(plain.model)) > 1e-5
     assert not torch.equal(weights(first.model), weights(run(tmp_path / "four", paths, replay_ratio=0.5, replay_max_age=4, seed=1).model))
     entries = [entry for entry in first.state.log_history if "reward" in entry]
     assert [entry["replay/episodes"] for entry in entries] == [4.0] * 4  # of 8 fresh ones
@@ -189,7 +191,10 @@ def test_a_run_replays_in_the_stated_proportion_says_how_old_and_moves_the_weigh
     assert entries[0]["replay/is_max"] > 1.5
     for entry in entries:
         assert all(describe(name) for name in entry)
-        assert "is/mean" not in entry or entry["is/mean"] == pytest.approx(1.0, abs=3.0)
+        assert entry["is/mean"] < 0.5 and entry["replay/is_mean"] > 1.0, (
+            "fresh and replayed tokens were sampled by other models, and stand apart"
+        )
+    assert entries[0]["is/mean"] == pytest.approx(plain.state.log_history[0]["is/mean"], rel=1e-4), "what is replayed has no part in it"
 
 
 def test_what_is_all_too_old_is_not_replayed_and_the_run_goes_on(tmp_path: Path) -> None:
@@ -230,6 +235,39 @@ def test_files_are_refused_before_the_run_begins(tmp_path: Path) -> None:
     other = ReplayBuffer({"x": strange}, "feedfeedfeedfeed", correction="imitation")
     with pytest.raises(ValueError, match="the replay buffer speaks tokenizer feedfeedfeedfeed"):
         make_trainer(tmp_path, play, replay=other)
+
+
+@pytest.mark.parametrize(
+    ("settings", "own"),
+    [
+        ({"replay_max_age": 1}, "max_age="),
+        ({"replay_correction": "step_truncate"}, "correction="),
+        ({"replay_base_version": 3}, "base_version="),
+    ],
+)
+def test_a_buffer_that_is_handed_over_refuses_the_settings_for_files(settings: dict[str, Any], own: str, tmp_path: Path) -> None:
+    buffer = replayed(sampled_by(make_model(), random_batch(1)))
+    (name,) = settings
+    with pytest.raises(ValueError, match=rf"{name}=.* is for args\.replay_files, and replay= is a buffer .* make it with {own}"):
+        make_trainer(tmp_path, play, replay=buffer, **settings)
+    assert make_trainer(tmp_path, play, replay=buffer).replay is buffer
+
+
+def test_a_buffer_that_is_handed_over_has_to_fit_the_vocabulary_and_the_estimator(tmp_path: Path) -> None:
+    batch = sampled_by(make_model(), random_batch(1))
+    last = batch[3].steps[0]
+    strange = replace(batch[3], steps=[replace(last, action_ids=np.append(last.action_ids[:-1], VOCAB)), *batch[3].steps[1:]])
+    with pytest.raises(ValueError, match=rf"saved, trajectory 3 .* step 0 holds the id {VOCAB}, outside the model's vocabulary of {VOCAB}"):
+        make_trainer(tmp_path, play, replay=replayed([*batch[:3], strange]))
+    alone = batch[:1]
+    with pytest.raises(ValueError, match=r"group_relative=True, and advantage='reinforce' .* make it with group_relative=False"):
+        make_trainer(tmp_path, play, replay=replayed(batch), advantage="reinforce")
+    with pytest.raises(ValueError, match=r"group_relative=False, and advantage='grpo' .* make it with group_relative=True"):
+        make_trainer(tmp_path, play, replay=replayed(alone, group_relative=False))
+    kept = make_trainer(tmp_path, play, replay=replayed(alone, group_relative=False), advantage="reinforce").replay
+    assert kept is not None and len(kept) == 1
+    imitated = replayed(alone, correction="imitation")
+    assert make_trainer(tmp_path, play, replay=imitated, advantage="reinforce").replay is imitated
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,7 @@ class Sandbox:
         Args:
             code: Python.
             seed: of the module `random`.
-            deadline: `time.monotonic()` seconds at which to stop even if the time limit has not passed.
+            deadline: `time.monotonic()` seconds at which to stop even if the time limit has not passed, or the program has not begun.
 
         Returns:
             What came of it.
@@ -352,7 +352,7 @@ class _Watch:
         self._output = bytearray()
         self._lines = bytearray()
         self._said: dict[str, Any] = {}
-        self._end = time.monotonic() + START_LIMIT
+        self._end = min(time.monotonic() + START_LIMIT, float("inf") if deadline is None else deadline)
 
     def give(self, data: bytes) -> None:
         """Write the order; a launcher that has died has said why."""
@@ -431,7 +431,7 @@ class _Watch:
         for key, value in said.items():
             self._said.setdefault(key, value)
         if "started" in said:
-            self._end = min(time.monotonic() + self._limits.time, self._given or float("inf"))
+            self._end = min(time.monotonic() + self._limits.time, float("inf") if self._given is None else self._given)
 
     def _finished(self, limit: str) -> Finished:
         said = self._said
@@ -445,6 +445,8 @@ class _Watch:
             return Finished(output, code, "time" if code == -signal.SIGXCPU else "")
         if limit and "started" in said:
             return Finished(output, -int(signal.SIGKILL), limit)
+        if limit and self._given is not None and time.monotonic() >= self._given:  # before the code began
+            return Finished(b"", -int(signal.SIGKILL), limit)
         if limit:
             raise EnvFault(f"the Python sandbox did not start within {START_LIMIT:g} seconds")
         raise EnvFault("the Python sandbox was ended from outside")
