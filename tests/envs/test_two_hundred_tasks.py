@@ -20,7 +20,6 @@ from agent_gym.trajectory import StopReason
 
 TASKS = 200
 OLDER = {"HotpotQA", "Tool", "ALFWorld", "TextWorld", "WebShop"}
-SLOW = {"TwoWikiMultihopQA", "MuSiQue", "PaperSearch"}
 NAMES = [entry.id.removeprefix("AgentR1/").removesuffix("-v0") for entry in ENVIRONMENTS]
 USELESS: dict[str, Callable[[Any], str]] = {  # a well-formed reply that brings the task no further and fills the prompt as much as one can
     "TwoWikiMultihopQA": lambda env: call(env, "search", query="town river who where"),
@@ -60,7 +59,8 @@ def expert_of(env: AgentEnv) -> Callable[[int], Any]:
 
 
 @pytest.mark.parametrize("tokenizer", ["default", "qwen3"])
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in NAMES if name not in OLDER])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in OLDER])
 def test_neither_the_expert_nor_a_policy_that_wastes_every_turn_meets_the_context_limit(
     name: str, tokenizer: str, request: pytest.FixtureRequest
 ) -> None:

@@ -430,10 +430,7 @@ def test_searching_alone_never_succeeds_and_expanding_blindly_is_no_expert(env: 
         figures[name] = (sum(info["recall"] for info in played) / 12, sum(info["is_success"] for info in played))
         if name == "search_only":
             assert all(info["n_expansions"] == 0 and not info["is_success"] and info["n_found"] <= info["n_gold"] - 2 for info in played)
-    assert (
-        0.1 < figures["search_only"][0] < figures["random_reader"][0] + 0.2 < figures["expand_best"][0] + 0.4
-        and figures["expand_best"][0] < 1.0
-    )
+    assert 0.1 < figures["search_only"][0] < figures["random_reader"][0] < figures["expand_best"][0] - 0.1 < 0.9, "recall, in this order"
 
 
 def test_the_expert_goes_on_from_where_the_model_is(env: PaperSearchEnv) -> None:
