@@ -111,10 +111,16 @@ def test_one_call_is_a_command_and_several_or_none_are_a_mistake() -> None:
 
 
 def test_a_template_that_opens_reasoning_hides_what_stands_before_its_end(qwen3_path: str) -> None:
-    env = Corridor(tokenizer=qwen3_path)
+    class Reasoning(Corridor):
+        """In a template that opens a reasoning at the end of the prompt."""
+
+        @property
+        def _prefix(self) -> str:
+            return super()._prefix + "<think>\n"
+
+    assert not Corridor(tokenizer=qwen3_path)._prefix.endswith("<think>\n")
+    env = Reasoning(tokenizer=qwen3_path)
     env.reset(seed=0)
-    assert not env._prefix.endswith("<think>\n")
-    env._prefix += "<think>\n"
     step(env, "maybe <action>open door</action></think> <action>go east</action>")
     step(env, "<action>open door</action>")
     assert env.played == ["go east"]
