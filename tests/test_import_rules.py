@@ -212,6 +212,11 @@ def test_no_library_file_breaks_a_habit(path):
     assert not faults(path.read_text())
 
 
+def test_no_test_file_has_more_than_700_lines():
+    here = Path(__file__).parent
+    assert {str(path.relative_to(here)) for path in here.rglob("*.py") if len(path.read_text(encoding="utf-8").splitlines()) > 700} == set()
+
+
 @pytest.mark.parametrize(
     ("source", "seen"),
     [

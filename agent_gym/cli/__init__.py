@@ -35,8 +35,8 @@ _COMMANDS = {
     "train": "agent_gym.cli.train",
     "report": "agent_gym.cli.reporting",
     "data": "agent_gym.cli.data",
-    "serve-search": "agent_gym.cli.serve_search",
-    "serve-papers": "agent_gym.cli.serve_papers",
+    "serve-search": "agent_gym.cli.serving",
+    "serve-papers": "agent_gym.cli.serving",
 }
 
 

@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from agent_gym.data.faults import field_fault
 from agent_gym.data.papers import PaperCorpus, normalize_paper_id, parse_date
 from agent_gym.data.qa_loaders import split_file
 from agent_gym.data.qa_source import RowSource
@@ -58,16 +59,12 @@ class PaperTask:
         return dict(zip(self.gold, self.titles, strict=False))
 
 
-def _fault(where: str, name: str, wanted: str, value: Any) -> ValueError:
-    return ValueError(f"{where}: field {name!r} must be {wanted}, not {value!r:.120}")
-
-
 def _texts(row: Mapping[str, Any], name: str, where: str) -> list[str]:
     listed = row.get(name, [])
     if isinstance(listed, str):
         listed = [listed]
     if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
-        raise _fault(where, name, "a list of texts", listed)
+        raise field_fault(where, name, "a list of texts", listed)
     return listed
 
 
@@ -77,7 +74,7 @@ def _gold(ids: Iterable[str], titles: list[str], where: str, name: str) -> tuple
     for place, one in enumerate(ids):
         key = normalize_paper_id(one)
         if not key:
-            raise _fault(where, f"{name}[{place}]", "an id that is not empty", one)
+            raise field_fault(where, f"{name}[{place}]", "an id that is not empty", one)
         first.setdefault(key, titles[place] if place < len(titles) else "")
     return tuple(first), tuple(first.values()) if titles else ()
 
@@ -85,12 +82,12 @@ def _gold(ids: Iterable[str], titles: list[str], where: str, name: str) -> tuple
 def _before(row: Mapping[str, Any], where: str) -> date | None:
     meta = row.get("source_meta", {})
     if not isinstance(meta, Mapping):
-        raise _fault(where, "source_meta", 'an object such as {"published_time": "20230224"}', meta)
+        raise field_fault(where, "source_meta", 'an object such as {"published_time": "20230224"}', meta)
     for holder, name, shown in ((row, "published_before", "published_before"), (meta, "published_time", "source_meta.published_time")):
         value = holder.get(name)
         if value not in (None, ""):
             if isinstance(value, bool) or not isinstance(value, (str, int)):
-                raise _fault(where, shown, "a date", value)
+                raise field_fault(where, shown, "a date", value)
             try:
                 return parse_date(str(value))
             except ValueError as error:
@@ -102,7 +99,7 @@ def _own_papers(row: Mapping[str, Any], where: str) -> PaperCorpus | None:
     if "papers" not in row:
         return None
     if not isinstance(row["papers"], list):
-        raise _fault(where, "papers", "a list of papers", row["papers"])
+        raise field_fault(where, "papers", "a list of papers", row["papers"])
     try:
         return PaperCorpus.read(row["papers"])
     except ValueError as error:
@@ -113,7 +110,7 @@ def _from_sample(row: Mapping[str, Any], where: str) -> PaperTask:
     sample = parse_sample(row, where=where)
     question = str(sample.extra_info.get("question", sample.question)).strip()
     if not question:
-        raise _fault(where, "prompt", "a text or messages with a user message", row["prompt"])
+        raise field_fault(where, "prompt", "a text or messages with a user message", row["prompt"])
     gold, titles = _gold(sample.answers, _texts(sample.extra_info, "titles", f"{where}: extra_info"), where, "reward_model.ground_truth")
     key = next((sample.extra_info[name] for name in ("qid", "id", "index") if name in sample.extra_info), where)
     return PaperTask(
@@ -159,10 +156,10 @@ def parse_paper_task(row: Mapping[str, Any], *, where: str = "row") -> PaperTask
             )
     question = cleaned["question"]
     if not isinstance(question, str) or not question.strip():
-        raise _fault(where, "question", "a text that is not empty", question)
+        raise field_fault(where, "question", "a text that is not empty", question)
     ids = _texts(cleaned, "answer_arxiv_id", where)
     if not ids:
-        raise _fault(where, "answer_arxiv_id", "a list of at least one id", ids)
+        raise field_fault(where, "answer_arxiv_id", "a list of at least one id", ids)
     gold, titles = _gold(ids, _texts(cleaned, "answer", where), where, "answer_arxiv_id")
     return PaperTask(
         id=str(cleaned.get("qid", cleaned.get("id", where))),

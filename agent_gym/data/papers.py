@@ -20,6 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from agent_gym.data.faults import field_fault
 from agent_gym.data.samples import drop_none, read_rows
 from agent_gym.search import Document, LuceneBM25
 from agent_gym.search.corpus import default_cache_dir
@@ -182,14 +183,10 @@ class DateBound:
 # ---------------------------------------------------------------------------------------------------- records
 
 
-def _fault(where: str, name: str, wanted: str, value: Any) -> ValueError:
-    return ValueError(f"{where}: field {name!r} must be {wanted}, not {value!r:.120}")
-
-
 def _text(row: Mapping[str, Any], name: str, where: str) -> str:
     value = row.get(name, "")
     if not isinstance(value, str):
-        raise _fault(where, name, "a text", value)
+        raise field_fault(where, name, "a text", value)
     return value
 
 
@@ -198,7 +195,7 @@ def _id_of(row: Mapping[str, Any], where: str) -> str:
         if name in row:
             value = row[name]
             if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
-                raise _fault(where, name, "an id: a text that is not empty, or a whole number", value)
+                raise field_fault(where, name, "an id: a text that is not empty, or a whole number", value)
             return normalize_paper_id(str(value))
     raise ValueError(f"{where}: the field 'paper_id' is missing; this row has {sorted(map(str, row))}")
 
@@ -208,12 +205,12 @@ def _names(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
     if isinstance(listed, str):
         return (listed,) if listed.strip() else ()
     if not isinstance(listed, list):
-        raise _fault(where, "authors", "a list of names", listed)
+        raise field_fault(where, "authors", "a list of names", listed)
     names = []
     for index, one in enumerate(listed):
         name = one.get("name") if isinstance(one, Mapping) else one
         if not isinstance(name, str):
-            raise _fault(where, f"authors[{index}]", 'a name, or {"name": ...}', one)
+            raise field_fault(where, f"authors[{index}]", 'a name, or {"name": ...}', one)
         names.append(name)
     return tuple(names)
 
@@ -221,7 +218,7 @@ def _names(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
 def _references(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
     listed = row.get("references", [])
     if not isinstance(listed, list):
-        raise _fault(where, "references", "a list of ids", listed)
+        raise field_fault(where, "references", "a list of ids", listed)
     ids: dict[str, None] = {}
     for index, one in enumerate(listed):
         if isinstance(one, Mapping):  # a record of a reference; one without an id cannot be followed
@@ -229,7 +226,7 @@ def _references(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
         if one is None:
             continue
         if isinstance(one, bool) or not isinstance(one, (str, int)):
-            raise _fault(where, f"references[{index}]", 'an id, or {"paper_id": ...}', one)
+            raise field_fault(where, f"references[{index}]", 'an id, or {"paper_id": ...}', one)
         ids[normalize_paper_id(str(one))] = None
     return tuple(one for one in ids if one)
 
@@ -243,7 +240,7 @@ def _year(row: Mapping[str, Any], where: str) -> int | None:
         if isinstance(value, bool) or number != float(value) or not 1 <= number <= 9999:
             raise ValueError
     except (TypeError, ValueError, OverflowError):
-        raise _fault(where, "year", "a year", value) from None
+        raise field_fault(where, "year", "a year", value) from None
     return number
 
 

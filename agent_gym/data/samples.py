@@ -25,6 +25,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from agent_gym.data.faults import field_fault
+
 __all__ = [
     "Sample",
     "accepted_answers",
@@ -101,11 +103,6 @@ def message_text(message: Mapping[str, Any]) -> str:
     return "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
 
 
-def _fault(where: str, name: str, wanted: str, value: object) -> ValueError:
-    shown = repr(value)
-    return ValueError(f"{where}: field {name!r} must be {wanted}, not {shown if len(shown) <= 120 else shown[:117] + '...'}")
-
-
 def drop_none(value: Any) -> Any:
     """Return the value without the dict members that are None, at any depth; array-like members become lists.
 
@@ -141,7 +138,7 @@ def accepted_answers(ground_truth: Any, *, where: str = "row", name: str = "rewa
     """
     if isinstance(ground_truth, Mapping):
         if "target" not in ground_truth:
-            raise _fault(where, name, "a text, a number, a list, or a dict with the key 'target'", dict(ground_truth))
+            raise field_fault(where, name, "a text, a number, a list, or a dict with the key 'target'", dict(ground_truth))
         return accepted_answers(ground_truth["target"], where=where, name=f"{name}.target")
     if isinstance(ground_truth, (list, tuple)):
         nested = (accepted_answers(item, where=where, name=f"{name}[{index}]") for index, item in enumerate(ground_truth))
@@ -157,7 +154,7 @@ def accepted_answers(ground_truth: Any, *, where: str = "row", name: str = "rewa
     if isinstance(ground_truth, int) and not isinstance(ground_truth, bool):
         return [_digits(ground_truth, where, name)]  # before anything with floats: an int may be too large for one
     if not isinstance(ground_truth, float) or not math.isfinite(ground_truth):
-        raise _fault(where, name, "a text, a finite number, a list, or a dict with the key 'target'", ground_truth)
+        raise field_fault(where, name, "a text, a finite number, a list, or a dict with the key 'target'", ground_truth)
     return [str(int(ground_truth)) if float(ground_truth).is_integer() else repr(ground_truth)]
 
 
@@ -199,7 +196,7 @@ def plain_json(value: Any, *, where: str = "row", name: str = "") -> Any:
         return str(value)
     if hasattr(value, "tolist"):
         return plain_json(value.tolist(), where=where, name=name)
-    raise _fault(where, name, "text, a number, a list or an object (rows are texts; pictures and other bytes are not played)", value)
+    raise field_fault(where, name, "text, a number, a list or an object (rows are texts; pictures and other bytes are not played)", value)
 
 
 def _digits(number: int, where: str, name: str) -> str:
@@ -231,10 +228,10 @@ def json_object(value: Any, *, where: str = "row", name: str = "env_kwargs") -> 
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{where}: field {name!r} is a string, but no JSON: {error}") from error
         if not isinstance(parsed, dict):
-            raise _fault(where, name, "a JSON object", value)
+            raise field_fault(where, name, "a JSON object", value)
         return parsed
     if not isinstance(value, Mapping):
-        raise _fault(where, name, "a dict or a JSON string of one", value)
+        raise field_fault(where, name, "a dict or a JSON string of one", value)
     try:
         cleaned: dict[str, Any] = drop_none(value)
     except RecursionError as error:
@@ -253,14 +250,14 @@ def _messages(value: Any, where: str) -> str | tuple[Mapping[str, Any], ...]:
         if isinstance(value, str):
             return value
     if not isinstance(value, (list, tuple)) or not value:
-        raise _fault(where, "prompt", "a text or a non-empty list of messages", value)
+        raise field_fault(where, "prompt", "a text or a non-empty list of messages", value)
     for index, message in enumerate(value):
         if not isinstance(message, Mapping):
-            raise _fault(where, f"prompt[{index}]", "a message with 'role' and 'content'", message)
+            raise field_fault(where, f"prompt[{index}]", "a message with 'role' and 'content'", message)
         if not isinstance(message.get("role"), str):
-            raise _fault(where, f"prompt[{index}].role", "a text", message.get("role"))
+            raise field_fault(where, f"prompt[{index}].role", "a text", message.get("role"))
         if not isinstance(message.get("content", ""), (str, list)):
-            raise _fault(where, f"prompt[{index}].content", "a text or a list of parts", message.get("content"))
+            raise field_fault(where, f"prompt[{index}].content", "a text or a list of parts", message.get("content"))
     return tuple(value)
 
 
@@ -279,7 +276,7 @@ def _written_messages(text: str) -> Any:
 def _text(row: Mapping[str, Any], name: str, where: str, shown: str = "") -> str:
     value = row.get(name, "")
     if not isinstance(value, str):
-        raise _fault(where, shown or name, "a text", value)
+        raise field_fault(where, shown or name, "a text", value)
     return value
 
 

@@ -49,7 +49,8 @@ def expert_succeeds(subject: Subject) -> None:
     """The expert ends its episodes with `is_success`, and nothing that was played on the same task earns more.
 
     An episode that was not played to its end has not paid all its costs yet, so that it may have lost less than the expert, and must not have won more.
-    Where chance decides too (`AgentEnv.chance`), the expert must succeed at times, and earn more than somebody who says nothing.
+    Where chance decides too (`AgentEnv.chance`), the expert must succeed at times, earn more than somebody who says nothing, and
+    play the same task the same way when it is asked again. How good it is beyond that is the environment's own test to show.
 
     Protects the reward: a task whose gold answer scores 0 teaches the opposite (verifiers asks the same of its tasksets before they run).
     """
@@ -95,6 +96,13 @@ def _expert_wins_at_times(subject: Subject) -> None:
             "info['is_success'] at the end of some of its episodes, where chance decides too",
             "let expert() read the state at each call; look at the format of its answer",
         )
+    for solution, again in zip(solutions, _solutions(subject, _TASKS), strict=False):
+        if [one.tolist() for one in solution.actions] != [one.tolist() for one in again.actions]:
+            fail(
+                f"the expert plays the task of seed {solution.seed} otherwise when it is asked again, though chance fell the same way",
+                "one action for each moment of an episode: random play is no expert",
+                "let expert() follow from the state, and draw nothing",
+            )
     silent = []
     with subject.made() as env:
         for solution in solutions[:_TASKS]:

@@ -104,18 +104,12 @@ def test_playing_it_loads_no_torch() -> None:
     assert done.stdout.strip() == "False"
 
 
-def test_neither_the_expert_nor_a_policy_that_wastes_every_turn_meets_the_context_limit(tokenizer: Any) -> None:
+def test_the_expert_is_right_on_every_generated_problem(tokenizer: Any) -> None:
     opened = load_tokenizer(tokenizer)
     envs = [GSM8KEnv(tokenizer=opened, split=split) for split in ("train", "validation", "test")]
-    waste = [envs[0].encode_action("<tool_call>" * 600)[:512], envs[0].encode_action(call(envs[0], "9" * 400) * 9)[:512]]
-    for seed in range(200):
+    for seed in range(30):
         reward, info = follow(envs[seed % 3], seed=seed)
         assert reward == 1.0 and info["stop_reason"] is StopReason.ANSWER
-        if seed < 24:
-            envs[seed % 3].reset(seed=seed)
-            for turn in range(5):
-                *_, info = envs[seed % 3].step(waste[(seed + turn) % 2])
-            assert info["stop_reason"] is StopReason.MAX_TURNS
 
 
 # ------------------------------------------------------------------------------------------------ answers

@@ -12,7 +12,6 @@ import pytest
 from hotpotqa_play import PAGES, ROW, call, follow, play
 
 import agent_gym  # noqa: F401  # registers the ids
-from agent_gym.chat import load_tokenizer
 from agent_gym.data.two_wiki_world import two_wiki_aliases
 from agent_gym.envs.hotpotqa import HotpotQAEnv
 from agent_gym.envs.multihop import UNANSWERABLE, MuSiQueEnv, TwoWikiMultihopQAEnv
@@ -105,23 +104,6 @@ def test_the_expert_answers_the_real_rows(name: str, data_dir: Path, recwarn: py
     assert all(follow(made, options={"index": index})[0] == 1.0 for index in range(0, made.num_tasks, 3))
     told = [str(warning.message) for warning in recwarn.list if "id_aliases.json" in str(warning.message)]
     assert bool(told) is (name == "TwoWikiMultihopQA")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("tokenizer", ["default", "qwen3"])
-@pytest.mark.parametrize("name", CLASSES)
-def test_neither_the_expert_nor_a_policy_that_wastes_every_turn_meets_the_context_limit(
-    name: str, tokenizer: str, request: pytest.FixtureRequest
-) -> None:
-    opened = load_tokenizer(request.getfixturevalue("qwen3_path") if tokenizer == "qwen3" else None)
-    made = CLASSES[name](tokenizer=opened)
-    waste = [made.encode_action("<tool_call>" * 600)[:512], made.encode_action(call(made, *["town river who where"] * 9))[:512]]
-    for index in range(200):
-        assert follow(made, options={"index": index})[1]["stop_reason"] is StopReason.ANSWER
-        made.reset(options={"index": index})
-        for turn in range(5):
-            *_, info = made.step(waste[(index + turn) % 2])
-        assert info["stop_reason"] is StopReason.MAX_TURNS
 
 
 @pytest.mark.parametrize(("name", "row"), [("TwoWikiMultihopQA", TWO_WIKI), ("MuSiQue", MUSIQUE)])

@@ -1,5 +1,6 @@
 """The conformance checks: each finds the fault that it is for, in an environment that has no other, and none finds one where none is."""
 
+import random
 from functools import partial
 from pathlib import Path
 
@@ -113,8 +114,15 @@ def test_where_chance_decides_too_the_expert_wins_at_times_and_silence_is_not_be
     class PaysForNothing(Coin):
         silence = 0.5
 
+    draw = random.Random(7)
+
+    class Guesses(Coin):
+        def expert(self):
+            return lambda: str(self.word) if draw.random() < 0.5 else "who knows"
+
     assert check_agent_env(Coin, checks=["expert_succeeds"])["expert_succeeds"].outcome == "passed"
     assert "none of 40 tasks" in check_agent_env(Cursed, checks=["expert_succeeds"])["expert_succeeds"].message
+    assert "otherwise when it is asked again" in check_agent_env(Guesses, checks=["expert_succeeds"])["expert_succeeds"].message
     assert "empty replies earn" in check_agent_env(PaysForNothing, checks=["expert_succeeds"])["expert_succeeds"].message
 
 

@@ -153,7 +153,7 @@ class PaperSearchEnv(ToolEnv):
         context: str | ContextPolicy = "rebuild",
         rebuild_tokens: int | None = None,
         max_turns: int = 10,
-        max_tool_result_tokens: int = 1024,
+        max_tool_result_tokens: int = 512,
         system_prompt: str | None = None,
         **kwargs: Any,
     ) -> None:

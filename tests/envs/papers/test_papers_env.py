@@ -37,7 +37,7 @@ def test_it_is_made_by_its_id_and_its_defaults_are_the_generated_literature() ->
     wrapped = gymnasium.make(NAME)
     env = wrapped.unwrapped
     assert isinstance(env, PaperSearchEnv)
-    assert (env.max_turns, env.max_observation_tokens, type(env.context).__name__) == (10, 8192, "Rebuild")
+    assert (env.max_turns, env.max_observation_tokens, env.max_tool_result_tokens, type(env.context).__name__) == (10, 8192, 512, "Rebuild")
     _, info = wrapped.reset(seed=0)
     assert (info["dataset"], info["relevance"], info["date_filter"], info["recall"], info["n_gold"] >= 3) == (
         "embedded",
@@ -430,10 +430,7 @@ def test_searching_alone_never_succeeds_and_expanding_blindly_is_no_expert(env: 
         figures[name] = (sum(info["recall"] for info in played) / 12, sum(info["is_success"] for info in played))
         if name == "search_only":
             assert all(info["n_expansions"] == 0 and not info["is_success"] and info["n_found"] <= info["n_gold"] - 2 for info in played)
-    assert (
-        0.1 < figures["search_only"][0] < figures["random_reader"][0] + 0.2 < figures["expand_best"][0] + 0.4
-        and figures["expand_best"][0] < 1.0
-    )
+    assert 0.1 < figures["search_only"][0] < figures["random_reader"][0] < figures["expand_best"][0] - 0.1 < 0.9, "recall, in this order"
 
 
 def test_the_expert_goes_on_from_where_the_model_is(env: PaperSearchEnv) -> None:
