@@ -218,6 +218,7 @@ def _train(commands: Any) -> None:
             "--output-dir runs/first",
             "--config recipes/hotpotqa.yaml --dry-run",
             "AgentR1/Tool-v0 --model Qwen/Qwen3-0.6B --set trainer.max_steps=100",
+            "AgentR1/ALFWorld-v0 --advantage gigpo --set advantage_kwargs.step_weight=0.5",
             "--output-dir runs/first --resume",
         ],
     )
@@ -231,6 +232,9 @@ def _train(commands: Any) -> None:
         metavar="KEY=VALUE",
         dest="overrides",
         help="a key of the recipe, dotted (trainer.learning_rate=1e-6)",
+    )
+    parser.add_argument(
+        "--advantage", metavar="NAME", help="the advantage estimator: grpo (default), rloo, reinforce_pp, gigpo, ... (docs/estimators.md)"
     )
     parser.add_argument("--output-dir", metavar="DIR", help="the run's folder; default: runs/ENV-MODEL-seedS")
     parser.add_argument("--seed", type=_natural, metavar="S", help="of the run (default 0)")

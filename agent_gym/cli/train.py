@@ -32,6 +32,7 @@ from agent_gym.cli.common import (
 from agent_gym.cli.display import TrainDisplay
 from agent_gym.cli.recipe import Recipe, apply_overrides, check_fields, read_yaml, resolve
 from agent_gym.runs import RunFolder
+from agent_gym.trainers.advantages import check_advantage
 from agent_gym.trainers.presets import DEFAULT_ENV, PRESETS
 
 if TYPE_CHECKING:
@@ -69,6 +70,10 @@ def run(args: argparse.Namespace) -> int:
     if args.seed is not None:
         content["seed"] = args.seed
     content = apply_overrides(content, args.overrides)
+    if args.advantage is not None:
+        with user_mistakes():
+            check_advantage(args.advantage)
+        content["trainer"] = {**(content.get("trainer") or {}), "advantage": args.advantage}
     keywords = parse_env_args(args.env_arg)
     if keywords:
         content["env_kwargs"] = {**(content.get("env_kwargs") or {}), **keywords}
@@ -94,7 +99,9 @@ def _earlier_run(args: argparse.Namespace) -> RunFolder | None:
     earlier = RunFolder(args.output_dir)
     if not earlier.exists:
         raise UsageError(f"--resume: {args.output_dir} holds no run; leave --resume out to begin one")
-    changed = [name for name in ("env", "model", "config", "overrides", "env_arg", "seed") if getattr(args, name) not in (None, [])]
+    changed = [
+        name for name in ("env", "model", "config", "overrides", "env_arg", "seed", "advantage") if getattr(args, name) not in (None, [])
+    ]
     if args.smoke:
         raise UsageError(
             "--smoke begins a run of two updates, and --resume goes on with the settings of an earlier one (a smoke run stays one); leave one of them out"
@@ -182,6 +189,8 @@ def _embedded_run(args: argparse.Namespace, earlier: RunFolder | None) -> int:
 
         preset = get_preset(env_id)
     overrides = apply_overrides({}, args.overrides)
+    if args.advantage is not None:
+        overrides["advantage"] = args.advantage
     with user_mistakes(TypeError):
         config = preset.config(**check_fields("--set", overrides, preset.config))
     seed = int(earlier.config.get("seed", 0)) if earlier is not None else args.seed or 0

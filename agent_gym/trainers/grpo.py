@@ -317,7 +317,7 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         step = int(self.state.global_step)
         self._generation = (self.mode, step, self._generation[2] + 1 if self._generation[:2] == (self.mode, step) else 0)
         self.trajectories = self._gather_trajectories(*self._play_with_others(self._examples(inputs)))
-        advantages = self.estimator(self.trajectories, gamma=self.args.gamma, scale=self.args.scale_rewards)
+        advantages = self.estimator(self.trajectories, **self._estimator_settings())
         flat = zero_variance_groups(self.trajectories, self.args.gamma) if self._has_groups() else []
         rows, dropped = self._rows(advantages, flat)
         self._record(batch_metrics(self.trajectories, rows, advantages, zero_groups=len(flat), version=step))
@@ -325,6 +325,10 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         self._watch_signal(any(row.has_signal for row in rows))
         self._log_completions(advantages)
         return self._plan(rows)
+
+    def _estimator_settings(self) -> dict[str, Any]:
+        """The settings that every batch is estimated with. A trainer with a critic adds `values` and `bootstrap` of `self.trajectories`."""
+        return {**(self.args.advantage_kwargs or {}), "gamma": self.args.gamma, "scale": self.args.scale_rewards}
 
     def _has_groups(self) -> bool:
         return all(item.group_id for item in self.trajectories)

@@ -265,7 +265,7 @@ def test_a_registered_estimator_may_give_one_number_per_token_and_is_checked() -
             with pytest.raises(ValueError, match=r"not finite|values for trajectory"):
                 ours.get_advantage(name)(batch, bad=bad)
     finally:
-        ours._registry.pop(name)
+        ours.registry._registry.pop(name)
 
 
 def test_settings_out_of_range_are_refused() -> None:
