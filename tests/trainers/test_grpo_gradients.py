@@ -112,7 +112,7 @@ def test_the_same_holds_off_policy_with_clipping(loss: dict[str, Any], level: st
         assert relative_error(per_token, one) > 1e-3
 
 
-@pytest.mark.parametrize("name", ["rloo", "reinforce", "reinforce_pp", "reinforce_pp_baseline"])
+@pytest.mark.parametrize("name", ["rloo", "reinforce", "reinforce_pp", "reinforce_pp_baseline", "gigpo", "rebn"])
 def test_every_estimator_reaches_the_gradient_through_merged_rows(name: str, tmp_path: Path) -> None:
     batch, model = random_batch(3, context="mixed"), make_model()
     merged = window_gradients(make_trainer(tmp_path, batch, model, advantage=name, gamma=0.9))[0]
