@@ -330,9 +330,7 @@ def test_a_reward_that_is_not_finite_leaves_its_episode_out_of_all_statistics(na
 @pytest.mark.parametrize("size", [1e-300, 1e-9, 1.0, 1e29])
 @pytest.mark.parametrize("name", sorted(ours.ADVANTAGES))
 def test_huge_and_tiny_rewards_give_numbers_that_fit_into_float32(name: str, size: float) -> None:
-    batch = [
-        Episode(e.group, [Turn(t.reward * size, t.key, t.value, t.token_values) for t in e.turns], e.end, e.final) for e in FIXED
-    ]
+    batch = [Episode(e.group, [Turn(t.reward * size, t.key, t.value, t.token_values) for t in e.turns], e.end, e.final) for e in FIXED]
     for scale in ("group", "batch", "none"):
         found = ours.get_advantage(name)(trajectories(batch), **critic(batch, ours.get_advantage(name).level), scale=scale, gamma=0.9)
         assert np.isfinite(np.array(numbers(found), dtype=np.float32)).all()

@@ -55,6 +55,7 @@ def gigpo(
     """
     if not 0.0 <= step_weight <= 1e6:
         raise ValueError(f"step_weight={step_weight} must lie between 0 and 1e6")
+    _check_similarity(similarity)
     values = returns(trajectories)
     groups = group_members(trajectories, values)
     episodes = relative_to_group(values, groups, scale)
@@ -97,8 +98,7 @@ def state_groups(trajectories: Sequence[Trajectory], members: Sequence[int], sim
     Raises:
         ValueError: when the threshold is out of range.
     """
-    if not 0.0 < similarity <= 1.0:
-        raise ValueError(f"similarity={similarity} must lie above 0 and be at most 1")
+    _check_similarity(similarity)
     found: list[list[tuple[int, int]]] = []
     first_words: list[list[str]] = []
     known: dict[str, int] = {}
@@ -116,6 +116,11 @@ def state_groups(trajectories: Sequence[Trajectory], members: Sequence[int], sim
                     first_words.append(words)
             found[known[key]].append((number, position))
     return found
+
+
+def _check_similarity(similarity: float) -> None:
+    if not 0.0 < similarity <= 1.0:
+        raise ValueError(f"similarity={similarity} must lie above 0 and be at most 1")
 
 
 def _first_similar(words: list[str], others: Sequence[list[str]], similarity: float) -> int | None:
