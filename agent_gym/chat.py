@@ -235,6 +235,47 @@ class Chat:
                 last = None
         return ids
 
+    def altered_message(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = None, *, behind_reply: bool = False
+    ) -> int | None:
+        """Find the first message whose content the template leaves out, repeats, moves or changes by as much as one character.
+
+        The template prints the messages twice, once with marks in place of the contents; the first printing has to be the second with the
+        contents put where the marks are.
+
+        Args:
+            messages: of a prompt, or of a turn; contents alone, no `token_ids`.
+            tools: as in `render`; for a prompt.
+            behind_reply: the messages are a turn, printed as `turn` prints it.
+
+        Returns:
+            Its index; None where every content stands in the prompt once, whole and in order.
+
+        Raises:
+            ValueError: for what is no message; whatever the template itself raises where it refuses them.
+        """
+        safe = [self._safe(message) for message in messages]
+        marks = [f"agentgymmark{number}end" for number in range(len(safe))]
+
+        def printed(contents: Sequence[str]) -> str:
+            shown = [{**message, "content": content} for message, content in zip(safe, contents, strict=True)]
+            return self._printer.print_turn(shown) if behind_reply else self._printer.print(shown, self._safe_tools(tools))
+
+        def filled(contents: Sequence[str]) -> str:
+            pieces = re.split("agentgymmark([0-9]+)end", skeleton)
+            pieces[1::2] = [contents[int(number)] for number in pieces[1::2]]
+            return "".join(pieces)
+
+        skeleton = printed(marks)
+        found = [int(number) for number in re.findall("agentgymmark([0-9]+)end", skeleton)]
+        if found != list(range(len(safe))):
+            return next((number for number in range(len(safe)) if found[number : number + 1] != [number]), len(safe) - 1)
+        contents = [str(message["content"]) for message in safe]
+        if printed(contents) == filled(contents):
+            return None
+        alone = ([content if at == number else mark for at, mark in enumerate(marks)] for number, content in enumerate(contents))
+        return next((number for number, one in enumerate(alone) if printed(one) != filled(one)), 0)
+
     def turn(self, messages: Sequence[Message], *, closed: bool) -> list[int]:
         """Return the ids that follow an action: the rest of the assistant's turn, the new messages, the opening of the next turn.
 

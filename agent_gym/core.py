@@ -35,7 +35,7 @@ from agent_gym._moments import EnvState, put_back, taken_from
 from agent_gym._names import nearest
 from agent_gym.chat import Chat, Message, load_tokenizer
 from agent_gym.compat import let_text_through_array_conversion
-from agent_gym.context import ContextPolicy, Exchange, History, parse_context
+from agent_gym.context import ContextPolicy, Exchange, History, Summarise, TokenBudget, Window, parse_context
 from agent_gym.spaces import TokenBox
 from agent_gym.trajectory import StopReason
 
@@ -46,6 +46,7 @@ __all__ = ["Action", "AgentEnv", "EnvFault", "EnvState", "Message", "Observation
 
 IdArray = NDArray[np.int64]
 StepResult = tuple[IdArray, float, bool, bool, dict[str, Any]]
+Prompt = tuple[int, ...] | Sequence[Message] | None
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _OUTCOME_INFO = frozenset({"stop_reason", "is_success", "reward_parts", "feedback", "action_valid", "state_key"})
 _LIMITS = frozenset(
@@ -130,7 +131,7 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
     Args:
         split: which tasks: "train", "validation", "test" (environments may name others).
         tokenizer: a Hugging Face tokenizer, its folder or name; None for the project's own.
-        context: what is shown next: "append", "window:K", "rebuild" or a policy of `agent_gym.context`.
+        context: what is shown next: "append", "window:K", "token_budget:N", "rebuild", or a policy of `agent_gym.context`, `summarise(...)` among them.
         markers: literals that text from the world must not forge (see `Chat`).
         tools: JSON schemas that the chat template shows in the first prompt.
         max_turns: after so many steps the episode is truncated.
@@ -170,6 +171,8 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
     """Info keys whose values are kinds of task; evaluations give success for each kind."""
     metric_names: ClassVar[tuple[str, ...] | None] = None
     """The numbers of `extra_info` that are metrics of an episode; evaluations show them beside success, in this order. None takes all numbers."""
+    chance: bool = False
+    """Chance decides too: the best play may lose, and a lucky one win. Conformance then asks the expert to win at times, and not always."""
     baselines: ClassVar[Mapping[str, Callable[[int], Callable[[Any, int], str]]]] = {}
     """Players without a model that figures can be held against: name -> (seed) -> script for `ScriptedPolicy`. `agent-gym eval --model NAME` plays one."""
 
@@ -221,6 +224,10 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
         )
         can_rebuild = type(self)._rebuild is not AgentEnv._rebuild
         self.context = parse_context(context, (lambda _history: self._rebuild()) if can_rebuild else None)
+        bind = getattr(self.context, "bound", None)
+        if bind is not None:
+            self.context = bind(self)
+        self._prompt_room = min(self.max_observation_tokens, int(getattr(self.context, "budget", self.max_observation_tokens)))
         self.observation_space: TokenBox = TokenBox(self.max_observation_tokens, self.chat.vocab_size, self.chat.pad_id)  # type: ignore[assignment]  # Gymnasium's Space is invariant
         self.action_space: TokenBox = TokenBox(self.max_action_tokens, self.chat.vocab_size, self.chat.pad_id)  # type: ignore[assignment]  # the same
         self._highest_id = max(self.chat.vocab_size - 1, self.chat.pad_id)
@@ -346,6 +353,11 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
         messages = first.as_messages()
         ids = world_ids(first.token_ids, self.chat.vocab_size) if first.token_ids is not None else self.chat.render(messages, self.tools)
         if not self._show(ids):
+            if self._prompt_room < self.max_observation_tokens:
+                raise ValueError(
+                    f"the first prompt of task {self.task_id!r} has {len(ids)} tokens, and the context's budget is {self._prompt_room}: the task is never dropped; "
+                    f"make the environment with a budget well above {len(ids)} tokens (context='token_budget:N') or a shorter prompt"
+                )
             raise ValueError(
                 f"the first prompt of task {self.task_id!r} has {len(ids)} tokens, and max_observation_tokens is {self.max_observation_tokens}; "
                 "make the environment with a larger max_observation_tokens or a shorter prompt"
@@ -371,12 +383,14 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
             gymnasium.error.ResetNeeded: after the end of the episode.
         """
         accepted, dropped = self._accept(action)
-        outcome: Outcome | EnvFault
+        begun = self.turn
         try:
             outcome = self._respond(accepted)
+            turn = self._note_exchange(accepted, outcome)
+            prompt = None if turn is None else self.context.next_prompt(self.history)
         except EnvFault as fault:
-            outcome = fault
-        return self._conclude(accepted, outcome, dropped)
+            return self._end_by_fault(fault, begun + 1, dropped)
+        return self._conclude(accepted, outcome, turn, prompt, dropped)
 
     async def astep(self, action: Any) -> StepResult:
         """Act, awaiting tools that wait; the same trajectories as `step`.
@@ -388,12 +402,17 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
             As `step`.
         """
         accepted, dropped = self._accept(action)
-        outcome: Outcome | EnvFault
+        begun = self.turn
         try:
             outcome = await self._arespond(accepted)
+            turn = self._note_exchange(accepted, outcome)
+            prompt: Prompt = None
+            if turn is not None:
+                waiting = getattr(self.context, "anext_prompt", None)
+                prompt = self.context.next_prompt(self.history) if waiting is None else await waiting(self.history)
         except EnvFault as fault:
-            outcome = fault
-        return self._conclude(accepted, outcome, dropped)
+            return self._end_by_fault(fault, begun + 1, dropped)
+        return self._conclude(accepted, outcome, turn, prompt, dropped)
 
     def render(self) -> str | None:
         """Return the prompt as text, or None without `render_mode="ansi"`.
@@ -480,19 +499,35 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
         kept = listed if end is None else listed[: end + 1]
         return Action(tuple(kept), self.chat.decode(kept if end is None else kept[:-1])), len(listed) - len(kept)
 
-    def _conclude(self, action: Action, outcome: Outcome | EnvFault, dropped: int) -> StepResult:
-        """Count the turn, make the next prompt, apply the limits and fill info."""
-        self.turn += 1
-        if isinstance(outcome, EnvFault):
-            self._running = False
-            feedback = f"environment fault: {outcome}"
-            info = self._info(feedback, _NOTHING, 0.0, StopReason.ENV_FAULT, rewritten=False, dropped=dropped)
-            return self._observe(), 0.0, False, True, info
+    def _note_exchange(self, action: Action, outcome: Outcome) -> Exchange | None:
+        """Count the turn and note the exchange, for the context policy to see; None where the environment rewrites the whole prompt itself."""
         if not isinstance(outcome, Outcome):
             raise TypeError(f"{type(self).__name__}._respond must return an Outcome, not {outcome!r:.200}")
+        self.turn += 1
+        observation = outcome.observation
+        if observation.rewrite:
+            return None
+        messages = observation.as_messages()
+        if observation.token_ids is not None:
+            turn_ids = world_ids(observation.token_ids, self.chat.vocab_size)
+        else:
+            closed = self.chat.ends_turn(action.token_ids)
+            turn_ids, messages = self.chat.show_turn(messages, closed=closed, last=action.token_ids[-1] if closed else None)
+        exchange = Exchange(action.token_ids, action.text, tuple(turn_ids), messages)
+        self.history.exchanges.append(exchange)
+        self.history.ended = bool(outcome.terminated)
+        return exchange
+
+    def _end_by_fault(self, fault: EnvFault, turn: int, dropped: int) -> StepResult:
+        """End the episode: the world broke in the middle of the step."""
+        self.turn, self._running = turn, False
+        info = self._info(f"environment fault: {fault}", _NOTHING, 0.0, StopReason.ENV_FAULT, rewritten=False, dropped=dropped)
+        return self._observe(), 0.0, False, True, info
+
+    def _conclude(self, action: Action, outcome: Outcome, turn: Exchange | None, prompt: Prompt, dropped: int) -> StepResult:
+        """Make the next prompt, apply the limits and fill info."""
         reward, terminated, truncated = float(outcome.reward), bool(outcome.terminated), False
-        messages = outcome.observation.as_messages()
-        fitted, rewritten, messages = self._advance(action, outcome.observation, messages)
+        fitted, rewritten, messages = self._advance(action, outcome.observation, turn, prompt)
         if terminated:
             reason = StopReason(
                 outcome.info.get("stop_reason", StopReason.SUCCESS if outcome.info.get("is_success") else StopReason.FAILURE)
@@ -515,12 +550,15 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
         info = self._info(text, outcome.info, reward, reason, rewritten=rewritten or not fitted, dropped=dropped)
         return self._observe(), reward, terminated, truncated, info
 
-    def _advance(self, action: Action, observation: Observation, messages: tuple[Message, ...]) -> tuple[bool, bool, tuple[Message, ...]]:
+    def _advance(
+        self, action: Action, observation: Observation, turn: Exchange | None, prompt: Prompt
+    ) -> tuple[bool, bool, tuple[Message, ...]]:
         """Make the next prompt.
 
         Returns whether it fits (if not, the last one stays), whether it was rewritten, and the messages as shown.
         """
-        if observation.rewrite:
+        if turn is None:
+            messages = observation.as_messages()
             ids = (
                 world_ids(observation.token_ids, self.chat.vocab_size)
                 if observation.token_ids is not None
@@ -530,22 +568,23 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
             if fitted:
                 self.history = History(tuple(ids), messages)
             return fitted, True, messages
-        if observation.token_ids is not None:
-            turn_ids = world_ids(observation.token_ids, self.chat.vocab_size)
-        else:
-            closed = self.chat.ends_turn(action.token_ids)
-            turn_ids, messages = self.chat.show_turn(messages, closed=closed, last=action.token_ids[-1] if closed else None)
-        self.history.exchanges.append(Exchange(action.token_ids, action.text, tuple(turn_ids), messages))
-        prompt = self.context.next_prompt(self.history)
         if prompt is None:
-            return self._extend(action.token_ids, turn_ids), False, messages
-        if isinstance(prompt, tuple):
-            return self._show(prompt), True, messages
-        return self._show(self.chat.render(prompt, self.tools)), True, messages
+            return self._extend(action.token_ids, turn.turn_ids), False, turn.messages
+        return self._show(prompt if isinstance(prompt, tuple) else self.chat.render(prompt, self.tools)), True, turn.messages
+
+    def _answer_room(self, action_tokens: int) -> int | None:
+        """Tokens that the newest answer may have where all older turns are dropped; None where the context drops none, or makes its own prompts.
+
+        For environments that cut what they show: an answer within it never ends the episode by CONTEXT_LIMIT.
+        """
+        if not isinstance(self.context, (Window, TokenBudget, Summarise)):
+            return None
+        summary = self.context.reserve if isinstance(self.context, Summarise) else 0
+        return self._prompt_room - len(self.history.head_ids) - summary - action_tokens
 
     def _show(self, ids: Sequence[int]) -> bool:
         """Make these ids the prompt, if they fit."""
-        if len(ids) > self.max_observation_tokens:
+        if len(ids) > self._prompt_room:
             return False
         self._prompt[: len(ids)] = ids
         self._prompt[len(ids) : self._length] = self.chat.pad_id
@@ -555,7 +594,7 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
     def _extend(self, action_ids: Sequence[int], turn_ids: Sequence[int]) -> bool:
         """Append to the prompt, if it fits. Work is that of the new ids."""
         end = self._length + len(action_ids) + len(turn_ids)
-        if end > self.max_observation_tokens:
+        if end > self._prompt_room:
             return False
         self._prompt[self._length : end] = [*action_ids, *turn_ids]
         self._length = end

@@ -37,9 +37,24 @@ ENVIRONMENTS: tuple[Entry, ...] = (
         "multi-hop questions answered with a search tool; generated worlds, or HotpotQA, 2WikiMultihopQA and MuSiQue files",
     ),
     Entry(
+        f"{NAMESPACE}/TwoWikiMultihopQA-v0",
+        "agent_gym.envs.multihop:TwoWikiMultihopQAEnv",
+        "multi-hop questions of four kinds, answered with a search tool; generated worlds, or the files of 2WikiMultihopQA with their aliases",
+    ),
+    Entry(
+        f"{NAMESPACE}/MuSiQue-v0",
+        "agent_gym.envs.multihop:MuSiQueEnv",
+        "questions of two to four hops, answered with a search tool; generated worlds, or the files of MuSiQue, unanswerable twins included",
+    ),
+    Entry(
         f"{NAMESPACE}/Tool-v0",
         "agent_gym.envs.tool_tasks:ToolTaskEnv",
         "tool calling: sums and unit conversions with a calculator and a converter, or your own tasks and tools",
+    ),
+    Entry(
+        f"{NAMESPACE}/GSM8K-v0",
+        "agent_gym.envs.gsm8k:GSM8KEnv",
+        "word problems worked out with a calculator; generated problems, or the files of GSM8K",
     ),
     Entry(
         f"{NAMESPACE}/ALFWorld-v0",
@@ -55,6 +70,31 @@ ENVIRONMENTS: tuple[Entry, ...] = (
         f"{NAMESPACE}/WebShop-v0",
         "agent_gym.envs.webshop.env:WebShopEnv",
         "buying what somebody asks for in a web shop, in text or in a real browser; generated products, or the files of WebShop",
+    ),
+    Entry(
+        f"{NAMESPACE}/PaperSearch-v0",
+        "agent_gym.envs.papers:PaperSearchEnv",
+        "finding the papers that answer a question by searching and following citations; a generated literature, or your papers and questions",
+    ),
+    Entry(
+        f"{NAMESPACE}/FrozenLake-v0",
+        "agent_gym.envs.toy_text:FrozenLakeTextEnv",
+        "Gymnasium's FrozenLake in words: crossing ice with holes on generated maps, slippery or not",
+    ),
+    Entry(
+        f"{NAMESPACE}/Taxi-v0",
+        "agent_gym.envs.toy_text:TaxiTextEnv",
+        "Gymnasium's Taxi in words: picking a passenger up and driving to the destination",
+    ),
+    Entry(
+        f"{NAMESPACE}/Blackjack-v0",
+        "agent_gym.envs.toy_text:BlackjackTextEnv",
+        "Gymnasium's Blackjack in words",
+    ),
+    Entry(
+        f"{NAMESPACE}/CliffWalking-v0",
+        "agent_gym.envs.toy_text:CliffWalkingTextEnv",
+        "Gymnasium's CliffWalking in words: the shortest way along a cliff",
     ),
 )
 

@@ -305,10 +305,12 @@ def _read_header(line: bytes | str, path: Path) -> None:
     _check_version(record.get("version"), path)
 
 
-def _iter_jsonl(path: Path) -> Iterator[Trajectory]:
+def _iter_jsonl(path: Path, strict: bool) -> Iterator[Trajectory]:
     with path.open("rb") as file:
         first = file.readline()
         if not first.strip():
+            if strict:
+                raise ValueError(f"{path} is empty: not even the first line of a trajectory file stands in it")
             return
         _read_header(first, path)
         for number, line in enumerate(file, start=2):
@@ -317,6 +319,8 @@ def _iter_jsonl(path: Path) -> Iterator[Trajectory]:
             except (ValueError, RecursionError) as error:
                 if line.endswith(b"\n"):
                     raise ValueError(f"{path}, line {number}: not JSON ({error})") from error
+                if strict:
+                    raise ValueError(f"{path}, line {number}: the file was cut off here, in the middle of a trajectory") from error
                 warnings.warn(f"{path}, line {number}: the last line was cut off in the middle and is left out", stacklevel=3)
                 return
             if isinstance(record, dict) and record.get("format") == _FORMAT:  # files put behind one another
@@ -461,11 +465,12 @@ def save_trajectories(path: str | Path, trajectories: Iterable[Trajectory]) -> P
     return target
 
 
-def iter_trajectories(path: str | Path) -> Iterator[Trajectory]:
+def iter_trajectories(path: str | Path, *, strict: bool = False) -> Iterator[Trajectory]:
     """Read trajectories one after another.
 
     Args:
         path: ending in ".jsonl" or ".parquet".
+        strict: an empty file and a cut-off last line are errors.
 
     Yields:
         The trajectories in order.
@@ -477,7 +482,7 @@ def iter_trajectories(path: str | Path) -> Iterator[Trajectory]:
         ImportError: for Parquet without pyarrow.
     """
     source = Path(path)
-    yield from _iter_parquet(source) if _kind(source) == ".parquet" else _iter_jsonl(source)
+    yield from _iter_parquet(source) if _kind(source) == ".parquet" else _iter_jsonl(source, strict)
 
 
 def load_trajectories(path: str | Path) -> list[Trajectory]:

@@ -16,7 +16,7 @@ from agent_gym.registration import ENVIRONMENTS
 from agent_gym.trajectory_io import load_trajectories
 
 HOTPOT = "AgentR1/HotpotQA-v0"
-COMMANDS = ("list", "play", "rollout", "eval", "train", "report", "data", "serve-search")
+COMMANDS = ("list", "play", "rollout", "eval", "train", "report", "data", "serve-search", "serve-papers")
 
 
 @pytest.fixture(autouse=True)
@@ -115,6 +115,7 @@ def test_the_module_runs_as_a_command() -> None:
         (["serve-search", "nowhere.jsonl"], "nowhere.jsonl"),
         (["serve-search", "nowhere.jsonl", "--port", "99999"], "99999 is no port"),
         (["serve-search", "nowhere.jsonl", "--port", "x"], "whole number"),
+        (["serve-papers", "nowhere.jsonl"], "nowhere.jsonl"),
         (["play", ":AgentR1/Tool-v0"], "could not be found"),
         (["play", "AgentR1/Tool-v0", "--env-arg", "max_observation_tokens=99999999999999"], "Unable to allocate"),
         (["rollout", HOTPOT, "--model", "expert", "--out", "x.jsonl", "--env-arg", "reward=5"], "reward must be"),
@@ -253,6 +254,12 @@ def test_rollout_saves_episodes(suffix: str, capsys: pytest.CaptureFixture[str])
     assert [one.is_success for one in episodes] == [True] * 3 and len({one.task_id for one in episodes}) == 3
     assert all(one.env_kwargs == {"level": "bridge", "split": "validation"} for one in episodes)
     assert "3 episodes, 3 solved" in capsys.readouterr().out
+
+
+def test_rollout_writes_over_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("e.jsonl").write_text("mine", encoding="utf-8")
+    assert main(["rollout", "AgentR1/Tool-v0", "--model", "random", "--episodes", "1", "--out", "e.jsonl"]) == 2
+    assert "e.jsonl is there already" in capsys.readouterr().err and Path("e.jsonl").read_text(encoding="utf-8") == "mine"
 
 
 def test_rollout_makes_a_page() -> None:

@@ -16,6 +16,7 @@ import pytest
 from agent_gym.cli import main
 from agent_gym.cli import train as train_module
 from agent_gym.runs import RunFolder
+from agent_gym.trajectory_io import load_trajectories
 
 HOTPOT = "AgentR1/HotpotQA-v0"
 
@@ -89,6 +90,10 @@ def test_a_run_leaves_a_whole_folder_and_its_checkpoint_is_evaluated_by_the_ordi
     assert "already holds a run" in capsys.readouterr().err
     assert main(["train", "--output-dir", "run", "--resume", "--seed", "3"]) == 2
     assert "leave out --seed" in capsys.readouterr().err
+    assert main(["rollout", "--model", "run", "--episodes", "2", "--out", "more.jsonl"]) == 0
+    more = load_trajectories("more.jsonl")
+    assert all(one.env_id == HOTPOT and one.env_kwargs == {"level": "bridge"} for one in more)
+    assert all(len(step.action_ids) <= 8 for one in more for step in one.steps)  # as in the run
 
 
 @contextlib.contextmanager

@@ -34,16 +34,18 @@ ORDER = [
     "tokenizers.build_default",  # a script that makes the tokenizer from generated tasks; nothing imports it
     "envs",
     "wrappers",
+    "adapters",
     "policies",
     "flows",
     "runs",
     "evaluation",
     "trainers",
+    "adapters.trl",  # the one adapter that stands beside the trainers
     "report",
     "testing",
     "cli",
 ]
-TORCH_FREE = ORDER[: ORDER.index("wrappers") + 1]
+TORCH_FREE = ORDER[: ORDER.index("adapters") + 1]
 HEAVY = {"torch", "trl", "accelerate", "peft", "datasets", "vllm"}
 
 
@@ -147,7 +149,7 @@ for entry in agent_gym.ENVIRONMENTS:
     while not ended:
         _, _, terminated, truncated, info = env.step(env.get_wrapper_attr("encode_action")(ask()))
         ended = terminated or truncated
-    assert info["is_success"], entry.id
+    assert info["is_success"] or env.unwrapped.chance, entry.id  # a game of chance may be lost by the best play
 env = DiscreteTokens(as_token_env(gymnasium.make("FrozenLake-v1")), length=4)
 env.reset(seed=0)
 env.step(env.action_space.sample())

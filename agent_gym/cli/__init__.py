@@ -6,8 +6,9 @@
     eval          measure a model
     train         the embedded run, or a model of yours by a recipe
     report        make a run's report again
-    data          make TextWorld and ALFWorld games beforehand
+    data          make TextWorld and ALFWorld games beforehand, import chat logs
     serve-search  serve a search index over HTTP
+    serve-papers  serve papers over HTTP, as Semantic Scholar does
 
 `parser.py` holds the options with an example per command; each command is a module of its own and is imported when it is called, so that `--help` and
 `list` load neither torch nor transformers. A mistake of the user's is one message and exit status 2, never a traceback.
@@ -35,6 +36,7 @@ _COMMANDS = {
     "report": "agent_gym.cli.reporting",
     "data": "agent_gym.cli.data",
     "serve-search": "agent_gym.cli.serve_search",
+    "serve-papers": "agent_gym.cli.serve_papers",
 }
 
 

@@ -5,6 +5,7 @@ Whatever a person can get wrong comes out as `UsageError`: one message that says
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -47,8 +48,10 @@ __all__ = [
     "quiet_transformers",
     "reach_hub",
     "resolve_model",
+    "run_of_model",
     "splits_of",
     "user_mistakes",
+    "what_to_play",
 ]
 
 SCRIPTED = ("expert", "random")
@@ -522,3 +525,49 @@ def progress_bar(*, quiet: bool = False) -> Progress:
         console=screen,
         disable=quiet or not screen.is_terminal,
     )
+
+
+def run_of_model(args: argparse.Namespace) -> RunFolder | None:
+    """Find the run whose folder the model lies in.
+
+    Args:
+        args: of a command with ENV and --model.
+
+    Returns:
+        The run; None for a player without a model, or a model that belongs to no run.
+
+    Raises:
+        UsageError: for an environment or a path that is not there.
+    """
+    baselines = tuple(baselines_of(find_env(args.env))) if args.env is not None else ()
+    return None if args.model in (*SCRIPTED, *baselines) else resolve_model(args.model, baselines)[1]
+
+
+def what_to_play(args: argparse.Namespace, run: RunFolder | None, *, evaluated: bool) -> tuple[str, dict[str, Any], Mapping[str, Any]]:
+    """Find what the command says is to be played, else what the model's run was trained on.
+
+    Args:
+        args: of a command with ENV and --env-arg.
+        run: the folder that the model lies in.
+        evaluated: with the keywords by which that run was evaluated, such as its held-out split.
+
+    Returns:
+        The environment, its keywords, and what else the run's evaluation was made with; empty where the run does not count.
+
+    Raises:
+        UsageError: where nothing says which environment.
+    """
+    given = parse_env_args(args.env_arg)
+    if run is not None:
+        with user_mistakes():
+            config = run.config
+        known = config.get("evaluation") or {}
+        trained_on = config.get("env_id")
+        if trained_on and (args.env is None or args.env == trained_on):
+            held_out = (known.get("env_kwargs") or {}) if evaluated else {}
+            return find_env(str(trained_on)), {**(config.get("env_kwargs") or {}), **held_out, **given}, known
+    if args.env is None:
+        raise UsageError(
+            f"which environment? `agent-gym {args.command} ENV --model M`; only a model inside a run's folder, or a file of rows (--data FILE), needs no ENV"
+        )
+    return find_env(args.env), given, {}

@@ -1,4 +1,4 @@
-"""`agent-gym data`: tasks made beforehand: TextWorld games into the cache, ALFWorld games into a folder in the official layout."""
+"""`agent-gym data`: files of samples checked, chat logs imported (`import_chat.py`); TextWorld games into the cache, ALFWorld games into a folder in the official layout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["run"]
 
 
 def run(args: argparse.Namespace) -> int:
-    """Make tasks.
+    """Check or make tasks.
 
     Args:
         args: see `parser.py`.
@@ -22,6 +22,14 @@ def run(args: argparse.Namespace) -> int:
     Returns:
         0.
     """
+    if args.kind == "check":
+        from agent_gym.cli.data_check import check
+
+        return check(args)
+    if args.kind == "import-chat":
+        from agent_gym.cli import import_chat
+
+        return import_chat.run(args)
     return _textworld(args) if args.kind == "textworld" else _alfworld(args)
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from agent_gym.cli.common import SCRIPTED, UsageError, reach_hub, resolve_model, splits_of, user_mistakes
 from agent_gym.cli.memory import estimate, model_numbers
 from agent_gym.cli.recipe import Recipe
+from agent_gym.cli.sample_files import is_sample_file, load_file
 from agent_gym.evaluation import EVAL_SEEDS
 
 if TYPE_CHECKING:
@@ -135,12 +136,14 @@ class Rows:
         eval: the same for evaluation; none where it was switched off.
         note: how the two were kept apart, where that was not a matter of course; else empty.
         first: the number of the first evaluated task of the environment's own, for who evaluates it again.
+        place: where the held-out rows of the training file begin.
     """
 
     train: list[dict[str, Any]]
     eval: list[dict[str, Any]]
     note: str = ""
     first: int = 0
+    place: int = 0
 
 
 def build_rows(recipe: Recipe, make: Callable[..., Any]) -> Rows:
@@ -159,17 +162,20 @@ def build_rows(recipe: Recipe, make: Callable[..., Any]) -> Rows:
     train_file, eval_file = recipe.data.get("train_file"), recipe.data.get("eval_file")
     train_tasks, stated = recipe.data.get("train_tasks"), recipe.data.get("eval_tasks")
     eval_tasks = DEFAULT_EVAL_TASKS if stated is None else int(stated)
-    note, first = "", 0
-    train = (
-        _file_rows(recipe, str(train_file))
-        if train_file is not None
-        else _own_rows(recipe, make, recipe.env_kwargs, train_tasks or DEFAULT_TRAIN_TASKS)
-    )
+    note, first, place = "", 0, 0
+    told: list[str] = []
+    if train_file is not None:
+        train, said = _file_rows(recipe, str(train_file))
+        told.append(said)
+    else:
+        train = _own_rows(recipe, make, recipe.env_kwargs, train_tasks or DEFAULT_TRAIN_TASKS)
     held_out: list[dict[str, Any]] = []
     if eval_tasks == 0:
         pass
     elif eval_file is not None:
-        held_out = _file_rows(recipe, str(eval_file))[: None if stated is None else eval_tasks]
+        held_out, said = _file_rows(recipe, str(eval_file))
+        held_out = held_out[: None if stated is None else eval_tasks]
+        told.append(said)
     elif train_file is not None:
         place, note = _held_out_of(train, eval_tasks, str(train_file), "give data.eval_file")
         train, held_out = train[:place], [_as_in_training(recipe, row) for row in train[place:]]
@@ -182,7 +188,8 @@ def build_rows(recipe: Recipe, make: Callable[..., Any]) -> Rows:
             first, note = _held_out_of(train, eval_tasks, what, "give a data set with a split of its own for evaluation (eval_env_kwargs)")
             train, held_out = train[:first], held_out[first:]
         held_out = held_out[:eval_tasks]
-    return Rows(train if train_tasks is None else train[: int(train_tasks)], held_out, note, first)
+    note = "; ".join(text for text in (*told, note) if text)
+    return Rows(train if train_tasks is None else train[: int(train_tasks)], held_out, note, first, place)
 
 
 def _held_out_of(rows: Sequence[Any], eval_tasks: int, what: str, instead: str) -> tuple[int, str]:
@@ -204,7 +211,7 @@ def _as_in_training(recipe: Recipe, row: dict[str, Any]) -> dict[str, Any]:
     from agent_gym.trainers.environments import encode_row, read_row
 
     splits = splits_of(recipe.env_id)
-    if not splits or "split" in (recipe.source.get("eval_env_kwargs") or {}):
+    if row.get("where") or not splits or "split" in (recipe.source.get("eval_env_kwargs") or {}):
         return row
     kwargs = {"split": recipe.env_kwargs.get("split", splits[0]), **read_row(row, recipe.env_id)["env_kwargs"]}
     return encode_row({**row, "env_kwargs": kwargs})
@@ -249,11 +256,22 @@ def _first_prompt(recipe: Recipe, make: Callable[..., Any], row: Mapping[str, An
     return [int(one) for one in observation]
 
 
-def _file_rows(recipe: Recipe, path: str) -> list[dict[str, Any]]:
-    """Rows of a file, in the form that Arrow keeps."""
+def _file_rows(recipe: Recipe, path: str) -> tuple[list[dict[str, Any]], str]:
+    """Rows of a file, in the form that Arrow keeps, and what there is to say about them."""
     from agent_gym.data.samples import read_rows
     from agent_gym.trainers.environments import encode_row, read_row
 
+    if is_sample_file(path):
+        found, notes = load_file(
+            path,
+            env=recipe.source.get("env"),
+            env_kwargs=recipe.env_kwargs,
+            judge=recipe.data.get("judge"),
+            allow_functions=bool(recipe.data.get("allow_functions")),
+            option="the file",
+        )
+        with user_mistakes():
+            return [encode_row(row) for row in found.rows], "; ".join(notes)
     rows = []
     try:
         for where, row in read_rows(path):
@@ -265,7 +283,7 @@ def _file_rows(recipe: Recipe, path: str) -> list[dict[str, Any]]:
         raise UsageError(f"{path}: {error} (rows are JSON objects: JSON lines, a JSON array, or Parquet)") from error
     if not rows:
         raise UsageError(f"{path} has no rows")
-    return rows
+    return rows, ""
 
 
 def check(recipe: Recipe, output_dir: str | Path = "run") -> Checked:
@@ -305,6 +323,8 @@ def check(recipe: Recipe, output_dir: str | Path = "run") -> Checked:
     rows = build_rows(recipe, make)
     found.train_rows, found.eval_rows = rows.train, rows.eval
     notes += [rows.note] if rows.note else []
+    if args.replay_files:
+        notes.append(_replayed(args, tokenizer))
     found.first_prompt["train"] = _reset_ends(recipe, make, rows.train)
     found.measured, found.longest = _measure(recipe, make, rows.train)
     if rows.eval:
@@ -318,6 +338,24 @@ def check(recipe: Recipe, output_dir: str | Path = "run") -> Checked:
     if args.use_vllm:
         notes.append("use_vllm: known and checked, but a real run with vLLM comes with a later version and is refused until then")
     return found
+
+
+def _replayed(args: Any, tokenizer: Any) -> str:
+    """What the run will replay, in words; a file that cannot be replayed would stop it."""
+    from agent_gym.chat import tokenizer_fingerprint
+    from agent_gym.trainers.advantages import get_advantage
+    from agent_gym.trainers.replay import ReplayBuffer
+
+    with user_mistakes():
+        buffer = ReplayBuffer.from_files(
+            args.replay_files,
+            fingerprint=tokenizer_fingerprint(tokenizer),
+            correction=args.replay_correction,
+            max_age=args.replay_max_age,
+            base_version=args.replay_base_version,
+            group_relative=get_advantage(args.advantage).group_relative,
+        )
+    return buffer.describe(args.replay_ratio)
 
 
 def _reset_ends(recipe: Recipe, make: Callable[..., Any], rows: Sequence[Mapping[str, Any]]) -> tuple[int, int]:

@@ -14,25 +14,24 @@ from pathlib import Path
 from typing import Any
 
 from agent_gym.cli.common import (
-    SCRIPTED,
     Player,
     UsageError,
     baselines_of,
     check_env_kwargs,
     console,
-    find_env,
     keyword_names,
     load_player,
-    parse_env_args,
     progress_bar,
-    resolve_model,
+    run_of_model,
     splits_of,
     user_mistakes,
+    what_to_play,
 )
+from agent_gym.cli.sample_files import Asked, judge_of
 from agent_gym.runs import RunFolder, atomic_write, to_plain
 from agent_gym.trajectory import Trajectory
 
-__all__ = ["run"]
+__all__ = ["arms_of", "folder_of", "run", "save"]
 
 DEFAULT_TASKS = 200
 HELD_OUT = ("test", "valid_seen", "validation")
@@ -48,9 +47,13 @@ def run(args: argparse.Namespace) -> int:
     Returns:
         0.
     """
-    known = baselines_of(find_env(args.env)) if args.env is not None else {}
-    run_folder = resolve_model(args.model, tuple(known))[1] if args.model not in (*SCRIPTED, *known) else None
-    env_id, keywords, defaults = _what_to_play(args, run_folder)
+    run_folder = run_of_model(args)
+    file = file_of(args, run_folder)
+    if file is not None:
+        from agent_gym.cli.evaluate_file import evaluate_file
+
+        return evaluate_file(args, file, run_folder)
+    env_id, keywords, defaults = what_to_play(args, run_folder, evaluated=True)
     check_env_kwargs(env_id, keywords)
     split, first, chosen_by = _which_tasks(args, env_id, keywords, defaults)
     baselines = baselines_of(env_id)
@@ -72,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
     tasks = args.tasks or int(defaults.get("tasks") or DEFAULT_TASKS)
     max_tokens = args.max_tokens or defaults.get("max_tokens")
-    arms = _arms(args, player)
+    arms = arms_of(args, player)
     beside = {name: make for name, make in baselines.items() if name not in arms} if args.baselines else {}
     asked = to_plain(
         {
@@ -90,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
             **({"baselines": list(beside)} if beside else {}),
         }
     )
-    folder = _folder(args.output_dir, env_id, player, split, args.seed, asked)
+    folder = folder_of(args.output_dir, env_id, player, split, args.seed, asked)
     with progress_bar() as bar, user_mistakes(TooManyFaults, TypeError):
         counters = {
             name: bar.add_task(f"{name:<8}", total=tasks * (1 if temperature == 0 else args.samples), note="")
@@ -129,28 +132,38 @@ def run(args: argparse.Namespace) -> int:
     table = evaluation.table()
     screen.print(table)
     with user_mistakes():
-        _save(folder, evaluation, played if args.save_episodes else {})
+        save(folder, evaluation, played if args.save_episodes else {})
     screen.print(
         f"written to {folder}/: evaluation.json, evaluation.txt, evaluation.svg", markup=False, highlight=False, style="dim", soft_wrap=True
     )
     return 0
 
 
-def _what_to_play(args: argparse.Namespace, run_folder: RunFolder | None) -> tuple[str, dict[str, Any], Mapping[str, Any]]:
-    """Environment, keywords and further defaults: what the command says, else what the model's run was evaluated on."""
-    given = parse_env_args(args.env_arg)
-    known: Mapping[str, Any] = {}
-    if run_folder is not None:
-        with user_mistakes():
-            config = run_folder.config
-        known = config.get("evaluation") or {}
-        trained_on = config.get("env_id")
-        if trained_on and (args.env is None or args.env == trained_on):
-            keywords = {**(config.get("env_kwargs") or {}), **(known.get("env_kwargs") or {}), **given}
-            return find_env(str(trained_on)), keywords, known
-    if args.env is None:
-        raise UsageError("which environment? `agent-gym eval ENV --model M`; only a model inside a run's folder needs no ENV")
-    return find_env(args.env), given, {}
+def file_of(args: argparse.Namespace, run_folder: RunFolder | None) -> Asked | None:
+    """Return the file of rows to play: the command's, else the held-out rows of the file that the model was trained on.
+
+    Args:
+        args: of the command.
+        run_folder: that the model lies in.
+
+    Returns:
+        The file, and what belongs to it; None where an environment's own tasks are played.
+    """
+    if args.data is not None:
+        return Asked(args.data, args.env, judge_of(args), args.allow_functions)
+    if run_folder is None or args.env is not None or args.split:
+        return None
+    with user_mistakes():
+        known = (run_folder.config.get("evaluation") or {}).get("data")
+    if not isinstance(known, Mapping):
+        return None
+    return Asked(
+        str(known["file"]),
+        known.get("env"),
+        judge_of(args) or known.get("judge"),
+        args.allow_functions or bool(known.get("allow_functions")),
+        int(known.get("first") or 0),
+    )
 
 
 def _which_tasks(
@@ -175,8 +188,19 @@ def _which_tasks(
     return None, first or (0 if takes_split else EVAL_SEEDS), "" if takes_split else f"no splits: seeds from {EVAL_SEEDS:,} on"
 
 
-def _arms(args: argparse.Namespace, player: Player) -> dict[str, float | None]:
-    """The arms that were asked for. What would be counted as something that it is not is refused."""
+def arms_of(args: argparse.Namespace, player: Player) -> dict[str, float | None]:
+    """Return the arms that were asked for. What would be counted as something that it is not is refused.
+
+    Args:
+        args: of the command.
+        player: that is evaluated.
+
+    Returns:
+        Name -> temperature.
+
+    Raises:
+        UsageError: for arms that cannot be.
+    """
     arms = {name: value for name, value in player.arms.items() if args.arms == "both" or name == args.arms or value is None}
     if not arms:
         raise UsageError(
@@ -188,15 +212,30 @@ def _arms(args: argparse.Namespace, player: Player) -> dict[str, float | None]:
     return arms
 
 
-def _folder(output_dir: str | None, env_id: str, player: Player, split: str | None, seed: int, asked: Mapping[str, Any]) -> Path:
-    """Where the evaluation goes: never over another one."""
+def folder_of(output_dir: str | None, what: str, player: Player, split: str | None, seed: int, asked: Mapping[str, Any]) -> Path:
+    """Return where the evaluation goes: never over another one.
+
+    Args:
+        output_dir: that the command names.
+        what: is evaluated, an environment or a file.
+        player: that is evaluated.
+        split: of the tasks.
+        seed: of the evaluation.
+        asked: everything that makes it this one.
+
+    Returns:
+        The folder.
+
+    Raises:
+        UsageError: if another evaluation lies in it.
+    """
     if output_dir is not None:
         if not _free(Path(output_dir), asked):
             raise UsageError(
                 f"--output-dir {output_dir} holds another evaluation ({_what_differs(Path(output_dir), asked)}); choose another folder"
             )
         return Path(output_dir)
-    words = [env_id.split("/")[-1], Path(player.name).name or player.name, split or "", f"seed{seed}"]
+    words = [what.split("/")[-1], Path(player.name).name or player.name, split or "", f"seed{seed}"]
     name = "-".join(re.sub(r"[^A-Za-z0-9._]+", "-", word).strip("-") for word in words if word)
     folder, number = Path("evals") / name, 2
     while not _free(folder, asked):
@@ -223,7 +262,14 @@ def _what_differs(folder: Path, asked: Mapping[str, Any]) -> str:
     return f"with other {', '.join(names)}" if there else "of another version"
 
 
-def _save(folder: Path, evaluation: Any, played: Mapping[str, Sequence[Trajectory]]) -> None:
+def save(folder: Path, evaluation: Any, played: Mapping[str, Sequence[Trajectory]]) -> None:
+    """Write table, JSON and figure of an evaluation, and its episodes.
+
+    Args:
+        folder: for them.
+        evaluation: the figures.
+        played: the episodes of each arm; none are written where there are none.
+    """
     from rich.console import Console
 
     from agent_gym.report import evaluation_figure

@@ -103,6 +103,7 @@ def build_parser() -> argparse.ArgumentParser:
     _report(commands)
     _data(commands)
     _serve(commands)
+    _serve_papers(commands)
     return parser
 
 
@@ -129,6 +130,22 @@ def _model_options(parser: argparse.ArgumentParser, *, split: str) -> None:
     parser.add_argument("--batch-size", type=_positive, default=256, metavar="N", help="episodes at once (default 256)")
     parser.add_argument("--device", default="auto", metavar="D", help="cpu, cuda, ...; default: cuda where there is one")
     parser.add_argument("--dtype", default="auto", metavar="D", help="float32, bfloat16, ...; default: float32 on a CPU")
+
+
+def _file_options(parser: argparse.ArgumentParser, *, file: bool = True) -> None:
+    if file:
+        parser.add_argument(
+            "--data",
+            metavar="FILE",
+            help="rows of the Agent-R1 sample schema (Parquet, JSON or JSON lines): each names its environment and reward",
+        )
+    parser.add_argument(
+        "--judge", metavar="URL", help="of rows whose reward style is 'model': an OpenAI-compatible address (http://127.0.0.1:8000/v1)"
+    )
+    parser.add_argument("--judge-model", metavar="M", help="the judge's name at that address; default: the first that it serves")
+    parser.add_argument(
+        "--allow-functions", action="store_true", help="rows may name code: reward functions 'module:function', environments 'module:Class'"
+    )
 
 
 def _list(commands: Any) -> None:
@@ -161,11 +178,13 @@ def _rollout(commands: Any) -> None:
         [
             "AgentR1/HotpotQA-v0 --model expert --episodes 20 --out episodes.jsonl",
             "AgentR1/Tool-v0 --model Qwen/Qwen3-0.6B --episodes 8 --out episodes.html",
+            "--data rows.parquet --model Qwen/Qwen3-0.6B --out episodes.jsonl",
         ],
     )
-    _env_options(parser)
-    _model_options(parser, split="the environment's own, mostly train")
-    parser.add_argument("--episodes", type=_positive, default=20, metavar="N", help="how many (default 20)")
+    _env_options(parser, optional=True, what="; default: those of the rows of --data, or what the model's run was trained on")
+    _model_options(parser, split="that of the model's run, or the environment's own, mostly train")
+    _file_options(parser)
+    parser.add_argument("--episodes", type=_positive, metavar="N", help="how many (default 20, or one per row of --data)")
     parser.add_argument("--out", required=True, metavar="FILE", help="FILE.jsonl, FILE.parquet or FILE.html")
     parser.add_argument("--temperature", type=_temperature, default=1.0, metavar="T", help="0 is greedy (default 1)")
 
@@ -180,13 +199,17 @@ def _eval(commands: Any) -> None:
             "AgentR1/HotpotQA-v0 --model expert --tasks 100",
             "AgentR1/HotpotQA-v0 --model Qwen/Qwen3-0.6B --tasks 200 --samples 4",
             "--model runs/first --tasks 200",
+            "--data rows.parquet --model Qwen/Qwen3-0.6B",
         ],
     )
-    _env_options(parser, optional=True, what="; default: that of the run that --model lies in")
+    _env_options(parser, optional=True, what="; default: those of the rows of --data, or that of the run that --model lies in")
+    _file_options(parser)
     _model_options(
         parser, split="held-out ones: test, else valid_seen or validation; of the run that --model lies in, those it was measured on"
     )
-    parser.add_argument("--tasks", type=_positive, metavar="N", help="how many tasks (default 200, or those of the run)")
+    parser.add_argument(
+        "--tasks", type=_positive, metavar="N", help="how many tasks (default 200, those of the run, or the rows of --data)"
+    )
     parser.add_argument("--samples", type=_positive, default=1, metavar="K", help="sampled episodes per task (default 1)")
     parser.add_argument(
         "--temperature",
@@ -219,12 +242,15 @@ def _train(commands: Any) -> None:
             "--config recipes/hotpotqa.yaml --dry-run",
             "AgentR1/Tool-v0 --model Qwen/Qwen3-0.6B --set trainer.max_steps=100",
             "AgentR1/ALFWorld-v0 --advantage gigpo --set advantage_kwargs.step_weight=0.5",
+            "--data rows.parquet --model Qwen/Qwen3-0.6B --output-dir runs/mine",
+            "--output-dir runs/second --replay runs/first/trajectories/last_batch.jsonl --replay-max-age 4",
             "--output-dir runs/first --resume",
         ],
     )
     _env_options(parser, optional=True, what="; default: the recipe's, or HotpotQA")
     parser.add_argument("--model", metavar="M", help="a model's folder or a Hugging Face name")
     parser.add_argument("--config", metavar="F.yaml", help="a recipe")
+    _file_options(parser)
     parser.add_argument(
         "--set",
         action="append",
@@ -235,6 +261,28 @@ def _train(commands: Any) -> None:
     )
     parser.add_argument(
         "--advantage", metavar="NAME", help="the advantage estimator: grpo (default), rloo, reinforce_pp, gigpo, ... (docs/estimators.md)"
+    )
+    parser.add_argument(
+        "--replay",
+        nargs="+",
+        action="extend",
+        metavar="FILE",
+        help="trajectory files whose episodes are trained on again beside the fresh ones",
+    )
+    parser.add_argument("--replay-ratio", type=float, metavar="R", help="replayed episodes per fresh one, in whole groups (default 0.5)")
+    parser.add_argument(
+        "--replay-max-age", type=_natural, metavar="N", help="leave out episodes that are more policy versions old; default: no limit"
+    )
+    parser.add_argument(
+        "--replay-correction",
+        choices=["token_truncate", "step_truncate", "imitation"],
+        help="truncated importance weights per token (default) or per action; imitation: weight 1 for all, also without log-probabilities",
+    )
+    parser.add_argument(
+        "--replay-base-version",
+        type=_natural,
+        metavar="V",
+        help="policy version that the run begins with; default: the newest in the files",
     )
     parser.add_argument("--output-dir", metavar="DIR", help="the run's folder; default: runs/ENV-MODEL-seedS")
     parser.add_argument("--seed", type=_natural, metavar="S", help="of the run (default 0)")
@@ -256,15 +304,30 @@ def _data(commands: Any) -> None:
     parser = _add(
         commands,
         "data",
-        "make TextWorld and ALFWorld games beforehand",
-        "Make the games of a TextWorld challenge, which otherwise are made when they are first played, or write generated ALFWorld games\n"
-        "in the layout of the official ones. What is there is kept; a command that was stopped goes on where it was.",
+        "check a data file, import chat logs; make TextWorld and ALFWorld games beforehand",
+        "Check a file of samples and see how each kind of row would be played; turn chat logs into trajectories; make the games of a TextWorld\n"
+        "challenge, which otherwise are made when they are first played; or write generated ALFWorld games in the layout of the official ones. Games\n"
+        "that are there are kept; a command that was stopped goes on where it was.",
         [
+            "check rows.parquet",
+            "import-chat chats.jsonl --tokenizer Qwen/Qwen3-0.6B",
             "textworld cooking --count 200 --split train --set recipe=2 --set take=2 --set go=6",
             "alfworld --out games --count 100 --split valid_unseen",
         ],
     )
     kinds = parser.add_subparsers(dest="kind", metavar="KIND", parser_class=_Parser, required=True)
+    check = kinds.add_parser(
+        "check",
+        help="a file of the sample schema: is every row whole, and how would it be played?",
+        description="Read every row of a file, choose its flow, environment and reward, begin its episode, and print what was chosen per kind of row.",
+    )
+    check.add_argument("file", metavar="FILE", help="Parquet, JSON or JSON lines")
+    check.add_argument("--env", metavar="ENV", help="id of the environment of rows that name none")
+    check.add_argument(
+        "--env-arg", action="append", default=[], metavar="NAME=VALUE", help="keyword of the environments, JSON or text; may be repeated"
+    )
+    check.add_argument("--tokenizer", metavar="T", help="folder or name; default: the project's own")
+    _file_options(check, file=False)
     textworld = kinds.add_parser(
         "textworld", help="games of a challenge, into the cache", description="Make the games of a TextWorld challenge."
     )
@@ -289,9 +352,36 @@ def _data(commands: Any) -> None:
         "--grammar", choices=["move", "put"], default="move", help="the wording: current, or before ALFWorld 0.4 (default move)"
     )
     alfworld.add_argument("--level", default="full", metavar="L", help="full or small rooms (default full)")
+    _import_chat(kinds)
     for one in (textworld, alfworld):
         one.add_argument("--count", type=_positive, default=100, metavar="N", help="games of each split, the first N (default 100)")
         one.add_argument("--split", action="append", default=[], metavar="NAME", help="which split, may be repeated; default: all")
+
+
+def _import_chat(kinds: Any) -> None:
+    parser = kinds.add_parser(
+        "import-chat",
+        help="chat logs into trajectories",
+        description="Turn conversations (OpenAI's messages with tool calls, one conversation per line) into trajectories under a tokenizer. The ids\n"
+        "of every reply say that message to the character; a log of which anything would be lost is refused with line and message.",
+    )
+    parser.add_argument("file", metavar="FILE", help="the log, JSON lines")
+    parser.add_argument("--tokenizer", metavar="T", help="folder or name; default: the project's own")
+    parser.add_argument(
+        "--tool-format", default="auto", metavar="F", help="how calls are written; default auto: what the tokenizer's chat template teaches"
+    )
+    parser.add_argument(
+        "--template-arg",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="for the chat template (enable_thinking=false); may be repeated",
+    )
+    parser.add_argument("--out", metavar="FILE", help=".jsonl, .parquet or .html; default: LOG.trajectories.jsonl beside the log")
+    parser.add_argument("--skip-bad", action="store_true", help="leave out conversations that cannot be used, and list and count them")
+    parser.add_argument(
+        "--check", action="store_true", help="hold the file of --out against the log again: is anything altered in one of them?"
+    )
 
 
 def _serve(commands: Any) -> None:
@@ -303,6 +393,23 @@ def _serve(commands: Any) -> None:
         ["corpus.jsonl --port 8000", "index_folder --port 8000 --host 0.0.0.0"],
     )
     parser.add_argument("source", metavar="CORPUS", help="a corpus file (.jsonl, .jsonl.gz) or the folder of an index")
-    parser.add_argument("--host", default="127.0.0.1", metavar="H", help="address to listen on (default 127.0.0.1: this machine alone)")
-    parser.add_argument("--port", type=_port, default=8000, metavar="P", help="0 takes a free one (default 8000)")
+    _address_options(parser, 8000)
     parser.add_argument("--cache-dir", metavar="DIR", help="where the index of a corpus file is kept")
+
+
+def _serve_papers(commands: Any) -> None:
+    parser = _add(
+        commands,
+        "serve-papers",
+        "serve papers over HTTP, as Semantic Scholar does",
+        'Serve papers (JSON lines: {"paper_id", "title", "abstract", "year", "authors", "references"}) at GET /paper/search, /paper/ID, /paper/ID/citations\n'
+        "and /paper/ID/references, for --env-arg base_url=http://127.0.0.1:4000.",
+        ["papers.jsonl --port 4000"],
+    )
+    parser.add_argument("source", metavar="PAPERS", help="a file of papers (.jsonl, .json, .parquet)")
+    _address_options(parser, 4000)
+
+
+def _address_options(parser: argparse.ArgumentParser, port: int) -> None:
+    parser.add_argument("--host", default="127.0.0.1", metavar="H", help="address to listen on (default 127.0.0.1: this machine alone)")
+    parser.add_argument("--port", type=_port, default=port, metavar="P", help=f"0 takes a free one (default {port})")

@@ -12,7 +12,9 @@
     data: {train_file: rows.jsonl, train_tasks: 10000, eval_tasks: 200}
                                         rows: JSON lines, a JSON array or Parquet. Without an eval_file, the last tenth of the train_file (200
                                         rows and eval_tasks at most) is held out for evaluation. So are the last tasks of a data set that
-                                        has the same tasks in the split of evaluation, such as a single file; eval_tasks: 0 evaluates nothing
+                                        has the same tasks in the split of evaluation, such as a single file; eval_tasks: 0 evaluates nothing.
+                                        Rows of the Agent-R1 sample schema say their environment themselves (`env` may be left out), and their
+                                        reward; `judge` (address or registered name, or url and model) and `allow_functions: true` are for them
     flow: agent_env_loop                how episodes are played
     trainer: {...}                      every field of AgentGRPOConfig
     lora: {r: 16, ...}                  every field of peft.LoraConfig; leave it out to train all weights
@@ -37,6 +39,7 @@ from typing import Any
 import yaml
 
 from agent_gym.cli.common import UsageError, check_env_kwargs, find_env, loading, nearest, splits_of, user_mistakes
+from agent_gym.cli.sample_files import first_environment, is_sample_file
 
 __all__ = ["DATA_KEYS", "RECIPE_KEYS", "Recipe", "apply_overrides", "check_fields", "read_yaml", "resolve"]
 
@@ -44,7 +47,7 @@ RECIPE_KEYS = (
     "env", "env_kwargs", "eval_env_kwargs", "model", "tokenizer", "parameters", "gpus", "gpu_memory_gb", "sharding", "data", "flow", "trainer",
     "lora", "seed", "output_dir",
 )  # fmt: skip
-DATA_KEYS = ("train_file", "train_tasks", "eval_file", "eval_tasks")
+DATA_KEYS = ("train_file", "train_tasks", "eval_file", "eval_tasks", "judge", "allow_functions")
 SHARDINGS = ("none", "zero2", "zero3", "fsdp")
 _SECTIONS = ("env_kwargs", "eval_env_kwargs", "data", "trainer", "lora")
 _FLOAT = re.compile(r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9_]+)[eE][-+]?[0-9]+")
@@ -193,7 +196,12 @@ def resolve(content: Mapping[str, Any]) -> Recipe:
             raise UsageError(f"{name}: wanted text, not {content[name]!r}")
     if not content.get("model"):
         raise UsageError("the recipe names no model (model: Qwen/Qwen3-4B, or --model)")
-    env_id = find_env(str(content.get("env") or "AgentR1/HotpotQA-v0"))
+    data = _data(dict(content.get("data") or {}))
+    own_env = data.get("train_file") is not None and is_sample_file(data["train_file"])  # rows that say their environment themselves
+    env_id = (
+        first_environment(data["train_file"]) if own_env and not content.get("env") else str(content.get("env") or "AgentR1/HotpotQA-v0")
+    )
+    env_id = find_env(env_id)
     env_kwargs, eval_kwargs = dict(content.get("env_kwargs") or {}), dict(content.get("eval_env_kwargs") or {})
     check_env_kwargs(env_id, env_kwargs, where="env_kwargs")
     check_env_kwargs(env_id, eval_kwargs, where="eval_env_kwargs")
@@ -203,18 +211,6 @@ def resolve(content: Mapping[str, Any]) -> Recipe:
                 raise UsageError(
                     f"{section}.{name}: the trainer gives the environment the model's own; use the key `tokenizer` of the recipe"
                 )
-    data = dict(content.get("data") or {})
-    _known("data", data, DATA_KEYS)
-    for name in ("train_tasks", "eval_tasks"):
-        _whole(f"data.{name}", data.get(name), least=1 if name == "train_tasks" else 0)
-    for name in ("train_file", "eval_file"):
-        if data.get(name) is not None and not Path(str(data[name])).is_file():
-            raise UsageError(f"data.{name}: there is no file {data[name]!r}")
-    files = [Path(str(data[name])).resolve() for name in ("train_file", "eval_file") if data.get(name) is not None]
-    if len(files) == 2 and files[0] == files[1]:
-        raise UsageError(
-            "data.eval_file is the train_file: nothing would be held out; leave eval_file out, and the last rows are held out of training"
-        )
     sharding = str(content.get("sharding") or "none")
     if sharding not in SHARDINGS:
         raise UsageError(f"sharding: {sharding!r} is unknown{nearest(sharding, SHARDINGS)}; choose from {', '.join(SHARDINGS)}")
@@ -224,7 +220,7 @@ def resolve(content: Mapping[str, Any]) -> Recipe:
         model=str(content["model"]),
         tokenizer=str(content.get("tokenizer") or content["model"]),
         env_kwargs=env_kwargs,
-        eval_env_kwargs=_held_out(env_id, {**env_kwargs, **eval_kwargs}, "split" in eval_kwargs),
+        eval_env_kwargs=_held_out(env_id, {**env_kwargs, **eval_kwargs}, own_env or "split" in eval_kwargs),
         trainer=_trainer(dict(content.get("trainer") or {})),
         lora=_lora(dict(lora)) if lora is not None else None,
         data=data,
@@ -237,6 +233,26 @@ def resolve(content: Mapping[str, Any]) -> Recipe:
         output_dir=content.get("output_dir"),
         source=dict(content),
     )
+
+
+def _data(data: dict[str, Any]) -> dict[str, Any]:
+    _known("data", data, DATA_KEYS)
+    for name in ("train_tasks", "eval_tasks"):
+        _whole(f"data.{name}", data.get(name), least=1 if name == "train_tasks" else 0)
+    for name in ("train_file", "eval_file"):
+        if data.get(name) is not None and not Path(str(data[name])).is_file():
+            raise UsageError(f"data.{name}: there is no file {data[name]!r}")
+    files = [Path(str(data[name])).resolve() for name in ("train_file", "eval_file") if data.get(name) is not None]
+    if len(files) == 2 and files[0] == files[1]:
+        raise UsageError(
+            "data.eval_file is the train_file: nothing would be held out; leave eval_file out, and the last rows are held out of training"
+        )
+    judge = data.get("judge")
+    if judge is not None and not (isinstance(judge, str) or (isinstance(judge, Mapping) and isinstance(judge.get("url"), str))):
+        raise UsageError(f"data.judge: wanted an address, a registered name, or url and model, not {judge!r}")
+    if not isinstance(data.get("allow_functions", False), bool):
+        raise UsageError(f"data.allow_functions: wanted true or false, not {data['allow_functions']!r}")
+    return data
 
 
 def _held_out(env_id: str, keywords: dict[str, Any], chosen: bool) -> dict[str, Any]:

@@ -13,11 +13,13 @@ from agent_gym.cli.common import user_mistakes
 from agent_gym.cli.display import TrainDisplay
 from agent_gym.cli.dry_run import Rows, build_args, build_rows, make_maker
 from agent_gym.cli.recipe import Recipe
+from agent_gym.cli.sample_files import is_sample_file
 from agent_gym.evaluation import Evaluation, evaluate
 from agent_gym.policies import TransformersPolicy
 from agent_gym.runs import RunFolder
 from agent_gym.trainers.environments import read_row
 from agent_gym.trainers.grpo import AgentGRPOTrainer
+from agent_gym.trainers.replay import keep_in_run
 from agent_gym.trainers.run_callback import RunCallback
 from agent_gym.trajectory import Trajectory
 
@@ -54,6 +56,9 @@ def train_recipe(recipe: Recipe, folder: Path, display: TrainDisplay, *, resume:
             display.say(f"note: {planned.note}", "yellow")
         trainer = _trainer(recipe, args, planned)
     run = _open(recipe, planned, folder, resume)
+    if trainer.replay is not None and trainer.accelerator.is_main_process:
+        with user_mistakes():
+            keep_in_run(trainer.replay, run)
     callback = RunCallback(
         run,
         lambda step, total, values: display("train", step, total, values),
@@ -124,6 +129,7 @@ def _open(recipe: Recipe, planned: Rows, folder: Path, resume: bool) -> RunFolde
             "env_kwargs": recipe.eval_env_kwargs,
             "tasks": recipe.data.get("eval_tasks"),
             "first": planned.first,
+            **_file_of(recipe, planned),
             "max_tokens": recipe.trainer.get("max_completion_length"),
         },
         "model": recipe.model,
@@ -132,6 +138,22 @@ def _open(recipe: Recipe, planned: Rows, folder: Path, resume: bool) -> RunFolde
     }
     with user_mistakes():
         return RunFolder.create(folder, config, resume=resume)
+
+
+def _file_of(recipe: Recipe, planned: Rows) -> dict[str, Any]:
+    """The rows of the evaluation where they are those of a file of samples: what `agent-gym eval --model RUN` plays again."""
+    file = recipe.data.get("eval_file") or recipe.data.get("train_file")
+    if file is None or not is_sample_file(file):
+        return {}
+    return {
+        "data": {
+            "file": str(Path(file).resolve()),
+            "first": planned.place,
+            "env": recipe.source.get("env"),
+            "judge": recipe.data.get("judge"),
+            "allow_functions": bool(recipe.data.get("allow_functions")),
+        }
+    }
 
 
 def _measure(

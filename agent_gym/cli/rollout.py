@@ -5,22 +5,30 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agent_gym.cli.common import (
     UsageError,
     baselines_of,
     check_env_kwargs,
     console,
-    find_env,
     load_player,
     nearest,
     parse_env_args,
     progress_bar,
+    run_of_model,
     user_mistakes,
+    what_to_play,
 )
+from agent_gym.cli.sample_files import judge_of, load_file, say
 from agent_gym.trajectory import Trajectory
 
+if TYPE_CHECKING:
+    from agent_gym.flows.samples import RoutedRows
+
 __all__ = ["run"]
+
+DEFAULT_EPISODES = 20
 
 _KINDS = (".jsonl", ".parquet", ".html")
 
@@ -37,9 +45,21 @@ def run(args: argparse.Namespace) -> int:
     out = Path(args.out)
     if out.suffix not in _KINDS:
         raise UsageError(f"--out {args.out!r}: the name ends with {', '.join(_KINDS)}{nearest(out.suffix, _KINDS)}")
-    env_id = find_env(args.env)
+    if out.exists():
+        raise UsageError(f"--out {args.out} is there already, and nothing is written over; choose another name")
     keywords = parse_env_args(args.env_arg)
-    check_env_kwargs(env_id, keywords)
+    found: RoutedRows | None = None
+    longest = args.max_tokens
+    if args.data is not None:
+        found, notes = load_file(
+            args.data, env=args.env, env_kwargs=keywords, judge=judge_of(args), allow_functions=args.allow_functions, scored=False
+        )
+        say(notes)
+        env_id = found.routes[0].env_id
+    else:
+        env_id, keywords, run = what_to_play(args, run_of_model(args), evaluated=False)
+        longest = longest or run.get("max_tokens")
+        check_env_kwargs(env_id, keywords)
     if args.split:
         keywords["split"] = args.split
     player = load_player(
@@ -57,22 +77,24 @@ def run(args: argparse.Namespace) -> int:
 
     make = player.env_factory(env_id, keywords)
     with user_mistakes(TypeError):
-        probe = make({"env_id": env_id, "env_kwargs": keywords, "seed": None, "options": {}})
+        first = found.rows[0]["env_kwargs"] if found is not None else {}
+        probe = make({"env_id": env_id, "env_kwargs": {**keywords, **first}, "seed": None, "options": {}})
         try:
-            rows = task_rows(probe, env_id, keywords, args.episodes)
-            longest = args.max_tokens or int(getattr(probe.action_space, "max_length", 512))
+            episodes = args.episodes or (DEFAULT_EPISODES if found is None else len(found.routes))
+            rows = task_rows(probe, env_id, keywords, episodes) if found is None else found.rows[:episodes]
+            longest = longest or int(getattr(probe.action_space, "max_length", 512))
         finally:
             probe.close()
-    if len(rows) < args.episodes and rows:
-        rows = [rows[index % len(rows)] for index in range(args.episodes)]
+    if len(rows) < episodes and rows:
+        rows = [rows[index % len(rows)] for index in range(episodes)]
     solved = done = 0
     with progress_bar() as bar, user_mistakes(TooManyFaults):
         task = bar.add_task(f"{env_id}  {player.name}", total=len(rows), note="")
 
-        def finished(_index: int, episodes: Sequence[Trajectory]) -> None:
+        def finished(_index: int, trajectories: Sequence[Trajectory]) -> None:
             nonlocal solved, done
             done += 1
-            solved += any(episode.is_success for episode in episodes)
+            solved += any(episode.is_success for episode in trajectories)
             bar.update(task, advance=1, note=f"solved {solved / done:.0%}")
 
         result = run_rows(
@@ -84,21 +106,21 @@ def run(args: argparse.Namespace) -> int:
             max_concurrency=args.batch_size,
             on_episode=finished,
         )
-    episodes = result.trajectories
+    played = result.trajectories
     with user_mistakes(TypeError):
         if out.suffix == ".html":
             from agent_gym.report import write_viewer
 
-            write_viewer(out, episodes, player.tokenizer, title=f"{env_id}: {len(episodes)} episodes of {player.name}")
+            write_viewer(out, played, player.tokenizer, title=f"{env_id}: {len(played)} episodes of {player.name}")
         else:
             from agent_gym.trajectory_io import save_trajectories
 
-            save_trajectories(out, episodes)
-    turns = sum(len(episode) for episode in episodes)
-    tokens = sum(len(step.action_ids) for episode in episodes for step in episode.steps)
+            save_trajectories(out, played)
+    turns = sum(len(episode) for episode in played)
+    tokens = sum(len(step.action_ids) for episode in played for step in episode.steps)
     screen = console()
     screen.print(
-        f"{len(episodes)} episodes, {sum(one.is_success for one in episodes)} solved, {turns} turns, {tokens:,} action tokens"
+        f"{len(played)} episodes, {sum(one.is_success for one in played)} solved, {turns} turns, {tokens:,} action tokens"
         + (f", {len(result.dropped)} dropped for faults" if result.dropped else ""),
         highlight=False,
     )

@@ -31,6 +31,7 @@ from agent_gym.cli.common import (
 )
 from agent_gym.cli.display import TrainDisplay
 from agent_gym.cli.recipe import Recipe, apply_overrides, check_fields, read_yaml, resolve
+from agent_gym.cli.sample_files import judge_of
 from agent_gym.runs import RunFolder
 from agent_gym.trainers.advantages import check_advantage
 from agent_gym.trainers.presets import DEFAULT_ENV, PRESETS
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
+_REPLAY_OPTIONS = ("replay", "replay_ratio", "replay_max_age", "replay_correction", "replay_base_version")
 _SMOKE_UPDATES = 2
 _SMOKE_TASKS = 4
 
@@ -60,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
             recipe = resolve(content)
             return _dry_run(recipe) if args.dry_run else _recipe_run(args, recipe, earlier.path)
         return _embedded_run(args, earlier)
+    if args.data is not None and args.model is None and args.config is None:
+        raise UsageError("--data: which model is trained on these rows? --model M")
     if args.model is None and args.config is None:
         return _embedded_run(args, None)
     content = read_yaml(args.config) if args.config is not None else {}
@@ -69,11 +73,23 @@ def run(args: argparse.Namespace) -> int:
         content["model"] = args.model
     if args.seed is not None:
         content["seed"] = args.seed
+    data = {"train_file": args.data, "judge": judge_of(args), "allow_functions": args.allow_functions or None}
+    if any(value is not None for value in data.values()):
+        before = content.get("data") or {}
+        if not isinstance(before, dict):
+            raise UsageError(f"data: wanted keys and values, not {before!r}")
+        content["data"] = {**before, **{name: value for name, value in data.items() if value is not None}}
     content = apply_overrides(content, args.overrides)
     if args.advantage is not None:
         with user_mistakes():
             check_advantage(args.advantage)
         content["trainer"] = {**(content.get("trainer") or {}), "advantage": args.advantage}
+    replay = _replay_settings(args)
+    if replay:
+        trainer = {**(content.get("trainer") or {}), **{f"replay_{name}": value for name, value in replay.items()}}
+        if not trainer.get("replay_files"):
+            raise UsageError(f"--replay-{next(iter(replay)).replace('_', '-')} goes with --replay FILES")
+        content["trainer"] = trainer
     keywords = parse_env_args(args.env_arg)
     if keywords:
         content["env_kwargs"] = {**(content.get("env_kwargs") or {}), **keywords}
@@ -81,6 +97,19 @@ def run(args: argparse.Namespace) -> int:
     if args.smoke:
         recipe = _smoke(recipe)
     return _dry_run(recipe) if args.dry_run else _recipe_run(args, recipe, None)
+
+
+def _replay_settings(args: argparse.Namespace) -> dict[str, Any]:
+    """What the --replay options say, by the names of the settings behind `replay_`. Files as whole paths, for a run that goes on elsewhere."""
+    names = {"replay": "files"}
+    found = {names.get(one, one.removeprefix("replay_")): getattr(args, one) for one in _REPLAY_OPTIONS if getattr(args, one) is not None}
+    for name in found.get("files", ()):
+        if not Path(name).is_file():
+            hint = "; ENV goes before --replay" if name.count("/") == 1 and name.rpartition("-v")[2].isdigit() else ""
+            raise UsageError(f"--replay: there is no trajectory file {name}{hint}")
+    if "files" in found:
+        found["files"] = [str(Path(name).resolve()) for name in found["files"]]
+    return found
 
 
 def _dry_run(recipe: Recipe) -> int:
@@ -99,15 +128,29 @@ def _earlier_run(args: argparse.Namespace) -> RunFolder | None:
     earlier = RunFolder(args.output_dir)
     if not earlier.exists:
         raise UsageError(f"--resume: {args.output_dir} holds no run; leave --resume out to begin one")
-    changed = [
-        name for name in ("env", "model", "config", "overrides", "env_arg", "seed", "advantage") if getattr(args, name) not in (None, [])
-    ]
+    given = (
+        "env",
+        "model",
+        "config",
+        "overrides",
+        "env_arg",
+        "seed",
+        "advantage",
+        "data",
+        "judge",
+        "judge_model",
+        "allow_functions",
+        *_REPLAY_OPTIONS,
+    )
+    changed = [name for name in given if getattr(args, name) not in (None, [], False)]
     if args.smoke:
         raise UsageError(
             "--smoke begins a run of two updates, and --resume goes on with the settings of an earlier one (a smoke run stays one); leave one of them out"
         )
     if changed:
-        names = ", ".join({"env": "ENV", "overrides": "--set", "env_arg": "--env-arg"}.get(name, f"--{name}") for name in changed)
+        names = ", ".join(
+            {"env": "ENV", "overrides": "--set", "env_arg": "--env-arg"}.get(name, f"--{name.replace('_', '-')}") for name in changed
+        )
         raise UsageError(f"--resume goes on with the settings of the run; leave out {names}, or begin another run in another --output-dir")
     return earlier
 
@@ -191,6 +234,9 @@ def _embedded_run(args: argparse.Namespace, earlier: RunFolder | None) -> int:
     overrides = apply_overrides({}, args.overrides)
     if args.advantage is not None:
         overrides["advantage"] = args.advantage
+    replay = _replay_settings(args)
+    if replay:
+        overrides["replay"] = {**(overrides.get("replay") or {}), **replay}
     with user_mistakes(TypeError):
         config = preset.config(**check_fields("--set", overrides, preset.config))
     seed = int(earlier.config.get("seed", 0)) if earlier is not None else args.seed or 0
@@ -234,6 +280,13 @@ def _embedded_dry_run(preset: Preset, config: EmbeddedConfig, seed: int) -> int:
             _, info = env.reset(seed=seed)
         finally:
             env.close()
+    if config.replay:
+        from agent_gym.trainers.config import AgentGRPOConfig
+        from agent_gym.trainers.embedded import open_replay
+
+        with user_mistakes(TypeError):
+            ratio = float(config.replay.get("ratio", AgentGRPOConfig.replay_ratio))
+            screen.print(open_replay(config, preset.tokenizer()).describe(ratio), markup=False, highlight=False, soft_wrap=True)
     episodes = config.tasks_per_update * config.num_generations
     screen.print(f"{episodes} episodes per update; the first prompt has {info['observation_length']} tokens", highlight=False)
     screen.print("dry run passed", style="green")

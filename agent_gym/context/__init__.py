@@ -1,138 +1,51 @@
 """Context policies: what the model is shown after a step. The environment owns the context.
 
-* `append`: everything so far. The next prompt is the last one, the action's own ids and the new turn.
-* `window(k)`: the first prompt and the last k exchanges, spliced as ids: a kept action stands there as it was sampled.
-* `rebuild(callable)`: a new conversation made from the state, rendered anew at each step.
+| policy | the next prompt |
+|---|---|
+| `append` | everything so far: the last prompt, the action's own ids and the new turn |
+| `window(k)`, "window:K" | the first prompt and the last k turns |
+| `token_budget(n)`, "token_budget:N" | the first prompt and as many of the last turns as fit n tokens |
+| `summarise(writer)` | the first prompt, a summary of the oldest turns by a function or a model, and the last turns |
+| `rebuild(callable)`, "rebuild" where the environment has a way of its own | a new conversation made from the state |
+
+Every environment takes each of them as `context=...`, those of other people too. What is kept is spliced as ids: an action stands there as it was
+sampled. A prompt that does not begin with the last one and the action sets `info["context_rewritten"]`, and opens a new training row.
 
 A policy is stateless and may be shared by environments; what happened stands in the `History` that the environment hands it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
+
+from agent_gym.context.cuts import Append, Rebuild, TokenBudget, Window
+from agent_gym.context.history import ContextPolicy, Exchange, History
+from agent_gym.context.summary import Summarise, SummaryWriter
 
 if TYPE_CHECKING:
     from agent_gym.chat import Message
 
-__all__ = ["Append", "ContextPolicy", "Exchange", "History", "Rebuild", "Window", "append", "parse_context", "rebuild", "window"]
+__all__ = [
+    "Append",
+    "ContextPolicy",
+    "Exchange",
+    "History",
+    "Rebuild",
+    "Summarise",
+    "SummaryWriter",
+    "TokenBudget",
+    "Window",
+    "append",
+    "parse_context",
+    "rebuild",
+    "summarise",
+    "token_budget",
+    "window",
+]
 
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """One action and the environment's answer.
-
-    Attributes:
-        action_ids: the sampled ids, the end of turn included.
-        action_text: the same for people.
-        turn_ids: the ids that the environment put behind them.
-        messages: the answer as messages.
-    """
-
-    action_ids: tuple[int, ...]
-    action_text: str
-    turn_ids: tuple[int, ...]
-    messages: tuple[Message, ...] = ()
-
-
-@dataclass(slots=True)
-class History:
-    """What happened in the running episode.
-
-    Attributes:
-        head_ids: the first prompt, or the last one that the environment rewrote as a whole.
-        head_messages: the messages behind it; empty where it came as ids.
-        exchanges: actions and answers since then, oldest first.
-    """
-
-    head_ids: tuple[int, ...] = ()
-    head_messages: tuple[Message, ...] = ()
-    exchanges: list[Exchange] = field(default_factory=list)
-
-
-@runtime_checkable
-class ContextPolicy(Protocol):
-    """Decides on the next prompt. Exactly one of three answers is given by `next_prompt`."""
-
-    def next_prompt(self, history: History) -> tuple[int, ...] | Sequence[Message] | None:
-        """Choose the prompt after the newest exchange.
-
-        Args:
-            history: the episode so far, the newest exchange last.
-
-        Returns:
-            None to append the exchange to the last prompt; a tuple of token ids, the whole next prompt; or a list of messages, which are
-            rendered as the whole next prompt.
-        """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Append:
-    """Keep everything."""
-
-    def next_prompt(self, history: History) -> None:
-        """See `ContextPolicy.next_prompt`.
-
-        Args:
-            history: unused.
-        """
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Keep the first prompt and the last `size` exchanges.
-
-    Attributes:
-        size: at least 1.
-    """
-
-    size: int
-
-    def __post_init__(self) -> None:
-        if self.size < 1:
-            raise ValueError(f"a window keeps at least 1 exchange, not {self.size}")
-
-    def next_prompt(self, history: History) -> tuple[int, ...] | None:
-        """See `ContextPolicy.next_prompt`.
-
-        Args:
-            history: the episode so far.
-
-        Returns:
-            None while nothing falls out of the window, else the ids of head and kept exchanges.
-        """
-        if len(history.exchanges) <= self.size:
-            return None
-        ids = list(history.head_ids)
-        for exchange in history.exchanges[-self.size :]:
-            ids += exchange.action_ids
-            ids += exchange.turn_ids
-        return tuple(ids)
-
-
-@dataclass(frozen=True, slots=True)
-class Rebuild:
-    """Make the whole conversation anew from the state.
-
-    Attributes:
-        make: from the history to the messages of the next prompt. Messages may carry `token_ids` of kept actions.
-    """
-
-    make: Callable[[History], Sequence[Message]]
-
-    def next_prompt(self, history: History) -> Sequence[Message]:
-        """See `ContextPolicy.next_prompt`.
-
-        Args:
-            history: the episode so far.
-
-        Returns:
-            The messages.
-        """
-        return list(self.make(history))
+_NAMES = "'append', 'window:K', 'token_budget:N' or 'token_budget:N:KEEP', 'rebuild'"
 
 
 def append() -> Append:
@@ -145,7 +58,7 @@ def append() -> Append:
 
 
 def window(size: int) -> Window:
-    """Return the policy that keeps the first prompt and the last exchanges.
+    """Return the policy that keeps the first prompt and the last turns.
 
     Args:
         size: how many, at least 1.
@@ -154,6 +67,37 @@ def window(size: int) -> Window:
         A `Window`.
     """
     return Window(size)
+
+
+def token_budget(tokens: int, keep: int | None = None) -> TokenBudget:
+    """Return the policy that keeps the first prompt and as many of the last turns as fit; whole turns are dropped, oldest first.
+
+    Args:
+        tokens: what a prompt may have at most. Leave room for the task, which is never dropped, and for the longest turn.
+        keep: where a prompt exceeds it, turns are dropped until it has at most so many; None for `tokens`. A smaller number rewrites more seldom.
+
+    Returns:
+        A `TokenBudget`.
+    """
+    return TokenBudget(tokens, keep)
+
+
+def summarise(writer: Any, *, over: int | None = None, keep: int = 1, max_tokens: int = 256) -> Summarise:
+    """Return the policy that replaces the oldest turns by a summary when the prompt has grown beyond a size.
+
+    Args:
+        writer: (turns) -> text, plain or `async`, each turn an `Exchange`; or a policy (`agent_gym.policies.Policy`), which is asked in token ids.
+        over: tokens of a prompt beyond which it is summarised; None for the environment's `max_observation_tokens`.
+        keep: turns that stay as they are, at least 1.
+        max_tokens: where the summary is cut, with a visible mark.
+
+    Returns:
+        A `Summarise`.
+
+    Raises:
+        ValueError: for a writer that is neither, or sizes below 1.
+    """
+    return Summarise(writer, over, keep, max_tokens)
 
 
 def rebuild(make: Callable[[History], Sequence[Message]]) -> Rebuild:
@@ -172,28 +116,35 @@ def parse_context(context: str | ContextPolicy, own: Callable[[History], Sequenc
     """Return the policy that a keyword names.
 
     Args:
-        context: a policy, "append", "window:K", or "rebuild" for the environment's own way.
+        context: a policy, "append", "window:K", "token_budget:N", "token_budget:N:KEEP", or "rebuild" for the environment's own way.
         own: how the environment makes its prompt from its state, if it can.
 
     Returns:
         The policy.
 
     Raises:
-        ValueError: for an unknown name, a window without a size, or "rebuild" where the environment has no way of its own.
+        ValueError: for an unknown name, a size that is missing or below 1, or "rebuild" where the environment has no way of its own.
     """
     if not isinstance(context, str):
-        if not isinstance(context, ContextPolicy):
-            raise ValueError(f"context must be 'append', 'window:K', 'rebuild' or an object with next_prompt(history), not {context!r}")
+        if isinstance(context, type) or not isinstance(context, ContextPolicy):
+            raise ValueError(f"context must be {_NAMES} or an object with next_prompt(history), not {context!r}")
         return context
-    name, _, size = context.partition(":")
-    if name == "append" and not size:
+    name, *sizes = context.split(":")
+    numbers = [int(one) for one in sizes if re.fullmatch("[0-9]{1,9}", one)]
+    given = len(numbers) == len(sizes) and all(numbers)
+    if name == "append" and not sizes:
         return Append()
-    if name == "window" and size.isdigit() and int(size) > 0:
-        return Window(int(size))
-    if name == "rebuild" and not size:
+    if name == "window" and given and len(sizes) == 1:
+        return Window(numbers[0])
+    if name == "token_budget" and given and 1 <= len(sizes) <= 2:
+        return TokenBudget(*numbers)
+    if name == "rebuild" and not sizes:
         if own is None:
             raise ValueError(
                 "this environment has no way of its own to rebuild its prompt; pass context=agent_gym.context.rebuild(callable)"
             )
         return Rebuild(own)
-    raise ValueError(f"context must be 'append', 'window:K' with K at least 1, 'rebuild' or a policy object, not {context!r}")
+    hint = ""
+    if name in ("summarise", "summarize"):
+        hint = "; a summary needs somebody who writes it: pass context=agent_gym.context.summarise(callable or policy)"
+    raise ValueError(f"context must be {_NAMES}, with sizes of at least 1, or a policy object, not {context!r}{hint}")

@@ -10,7 +10,9 @@ Every layout ends in one dataclass, `QATask`. Which layout a row has is told by 
 - The sample schema of `agent_gym.data.samples`, with or without paragraphs in `extra_info`.
 
 A row whose gold answer normalises to nothing ("The The", "!!!") can be won by saying nothing, and an unanswerable row not at all: both kinds are
-left out, and one warning says how many. A malformed row is an error that names file, row and field.
+left out, and one warning says how many. (Who scores the verdict that a question has no answer can keep the unanswerable ones.) Other names that
+2WikiMultihopQA accepts stand in a file of their own, and are added to a task by `accept_aliases`. A malformed row is an error that names file,
+row and field.
 """
 
 from __future__ import annotations
@@ -19,14 +21,15 @@ import unicodedata
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from agent_gym.data.multihop_metrics import AliasTable
 from agent_gym.data.qa_metrics import normalize_answer
 from agent_gym.data.samples import accepted_answers, drop_none, is_sample, parse_sample, read_rows
 
-__all__ = ["Paragraph", "QATask", "UnusableRow", "load_qa", "parse_qa", "split_file"]
+__all__ = ["Paragraph", "QATask", "UnusableRow", "accept_aliases", "find_split_file", "load_qa", "parse_qa", "split_file"]
 
 
 class UnusableRow(ValueError):
@@ -71,6 +74,7 @@ class QATask:
         prompt: the chat messages of a sample row; empty for other layouts.
         data_source: the name of the layout or of the data set.
         extra: keys of the row that nothing here reads.
+        answerable: False for a question that its paragraphs do not answer; such a task has no gold.
     """
 
     id: str
@@ -85,6 +89,7 @@ class QATask:
     prompt: tuple[Mapping[str, Any], ...] = ()
     data_source: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict)
+    answerable: bool = True
 
     @property
     def answers(self) -> tuple[str, ...]:
@@ -241,11 +246,14 @@ def _from_hotpot(row: _Row) -> QATask:
     )
 
 
-def _from_musique(row: _Row) -> QATask:
+def _from_musique(row: _Row, unanswerable: bool) -> QATask:
     question = row.question()
-    if row.row.get("answerable") is False:
+    answerable = row.row.get("answerable", True)
+    if not isinstance(answerable, bool):
+        raise row.fault("answerable", "true or false", answerable)
+    if not answerable and not unanswerable:
         raise UnusableRow(f"{row.where}: the row says that its question has no answer among its paragraphs", "the question is unanswerable")
-    golds, composed = _spellings(row.answer(), row.where)
+    golds, composed = _spellings(row.answer(), row.where) if answerable else ((), ())
     names = accepted_answers(row.row.get("answer_aliases", []), where=row.where, name="answer_aliases")
     listed = row.row["paragraphs"]
     if not isinstance(listed, list):
@@ -269,7 +277,9 @@ def _from_musique(row: _Row) -> QATask:
         id=row.key(),
         question=question,
         golds=golds,
-        aliases=tuple(name for name in dict.fromkeys([*composed, *names]) if normalize_answer(name) and name not in golds),
+        aliases=tuple(name for name in dict.fromkeys([*composed, *names]) if normalize_answer(name) and name not in golds)
+        if answerable
+        else (),
         type=row.text("type", f"{len(steps)}hop" if steps else ""),
         level=row.text("level", ""),
         paragraphs=tuple(paragraphs),
@@ -277,6 +287,7 @@ def _from_musique(row: _Row) -> QATask:
         hops=tuple(dict.fromkeys([*planned, *supporting])),
         data_source="musique",
         extra=_unread(row.row, ("id", "question", "answer", "answer_aliases", "answerable", "paragraphs", "question_decomposition")),
+        answerable=answerable,
     )
 
 
@@ -306,22 +317,45 @@ def _from_sample(row: _Row) -> QATask:
         hops=_hop_order(question, golds, titles, paragraphs, ()),
         prompt=({"role": "user", "content": sample.prompt},) if isinstance(sample.prompt, str) else sample.prompt,
         data_source=sample.data_source,
-        extra={**sample.other, "env_kwargs": dict(sample.env_kwargs), "agent_name": sample.agent_name},
+        extra={
+            **sample.other,
+            "env_kwargs": dict(sample.env_kwargs),
+            "agent_name": sample.agent_name,
+            "reward_model": dict(sample.reward_model),
+            "extra_info": dict(sample.extra_info),
+            "data_source": sample.data_source,
+        },
     )
 
 
-def parse_qa(row: Mapping[str, Any], *, where: str = "row") -> QATask:
+def accept_aliases(task: QATask, table: AliasTable) -> QATask:
+    """Add the other names that 2WikiMultihopQA accepts for the answer of a task.
+
+    Args:
+        task: with its row's `answer_id` in `extra`; one without it stays as it is.
+        table: id -> names, as `agent_gym.data.multihop_metrics.read_aliases` gives it.
+
+    Returns:
+        The task with the names among its aliases. Those that normalise to nothing are left out.
+    """
+    names = table.get(str(task.extra.get("answer_id")), ())
+    new = tuple(name for name in names if normalize_answer(name) and name not in task.answers)
+    return replace(task, aliases=task.aliases + new) if new else task
+
+
+def parse_qa(row: Mapping[str, Any], *, where: str = "row", unanswerable: bool = False) -> QATask:
     """Read one row of any supported layout.
 
     Args:
         row: a row of HotpotQA, 2WikiMultihopQA, MuSiQue or the sample schema, or question and answer alone.
         where: file and row, for error texts.
+        unanswerable: take rows that say that their question has no answer, too.
 
     Returns:
         The task.
 
     Raises:
-        UnusableRow: if the gold answer normalises to nothing, the question is unanswerable or there is no ground truth.
+        UnusableRow: if the gold answer normalises to nothing, there is no ground truth, or the question is unanswerable and such rows are not taken.
         ValueError: if the row is malformed; the text names file, row and field.
     """
     if not isinstance(row, Mapping):
@@ -330,7 +364,7 @@ def parse_qa(row: Mapping[str, Any], *, where: str = "row") -> QATask:
         return _from_sample(_Row(row, where))
     cleaned: dict[str, Any] = drop_none(row)
     if "paragraphs" in cleaned:
-        return _from_musique(_Row(cleaned, where))
+        return _from_musique(_Row(cleaned, where), unanswerable)
     if "question" in cleaned:
         return _from_hotpot(_Row(cleaned, where))
     raise ValueError(
@@ -339,11 +373,15 @@ def parse_qa(row: Mapping[str, Any], *, where: str = "row") -> QATask:
     )
 
 
-def load_qa(source: str | Path | Iterable[Mapping[str, Any]]) -> list[QATask]:
+def load_qa(
+    source: str | Path | Iterable[Mapping[str, Any]], *, unanswerable: bool = False, aliases: AliasTable | None = None
+) -> list[QATask]:
     """Read a whole file or collection of rows.
 
     Args:
         source: as for `agent_gym.data.samples.read_rows`.
+        unanswerable: as for `parse_qa`.
+        aliases: as for `accept_aliases`; None for none.
 
     Returns:
         The tasks in order. Rows that are no task are left out, with one warning that counts them by reason.
@@ -356,7 +394,7 @@ def load_qa(source: str | Path | Iterable[Mapping[str, Any]]) -> list[QATask]:
     tasks, dropped = [], Counter[str]()
     for where, row in read_rows(source):
         try:
-            tasks.append(parse_qa(row, where=where))
+            tasks.append(accept_aliases(parse_qa(row, where=where, unanswerable=unanswerable), aliases or {}))
         except UnusableRow as unusable:
             dropped[unusable.reason] += 1
     name = Path(source).name if isinstance(source, (str, Path)) else "the rows"
@@ -393,9 +431,27 @@ def split_file(folder: str | Path, split: str) -> Path:
     """
     if split not in _FILE_NAMES:
         raise ValueError(f"split must be one of {', '.join(_FILE_NAMES)}, not {split!r}")
+    return find_split_file(folder, split, _FILE_NAMES)
+
+
+def find_split_file(folder: str | Path, split: str, stems: Mapping[str, Sequence[str]], *, hint: str = "") -> Path:
+    """Find the file of a split in a folder, by the names that a data set gives its files.
+
+    Args:
+        folder: with the files.
+        split: a key of `stems`.
+        stems: split -> names without endings, the one that is looked for first at the head; .json, .jsonl and .parquet are tried.
+        hint: ends the text of the error.
+
+    Returns:
+        The path.
+
+    Raises:
+        FileNotFoundError: if the folder is missing or holds no such file; the text says which names were tried.
+    """
     base = Path(folder)
-    names = [f"{stem}{ending}" for stem in _FILE_NAMES[split] for ending in (".json", ".jsonl", ".parquet")]
+    names = [f"{stem}{ending}" for stem in stems[split] for ending in (".json", ".jsonl", ".parquet")]
     for name in names:
         if (base / name).is_file():
             return base / name
-    raise FileNotFoundError(f"no file of the split {split!r} in {str(base)!r}; one of these is wanted: {', '.join(names)}")
+    raise FileNotFoundError(f"no file of the split {split!r} in {str(base)!r}; one of these is wanted: {', '.join(names)}{hint}")

@@ -1,29 +1,108 @@
 """Where the tasks of a question-answering environment come from: a generated world, or the rows of a file.
 
+A `QASet` is what a data set is to its environment: its generated worlds, and the names of its published files. HotpotQA, 2WikiMultihopQA and MuSiQue
+stand here; rows of any of them are read under any of them, since a row's layout is told by its keys.
+
 A `QASource` turns a number into a task, the same one in every process. Files are read once per process and shared by all environments in it.
 """
 
 from __future__ import annotations
 
+import importlib
+import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from agent_gym.data.qa_loaders import QATask, load_qa, parse_qa, split_file
+from agent_gym.data.multihop_metrics import AliasTable, read_aliases
+from agent_gym.data.qa_loaders import QATask, accept_aliases, find_split_file, load_qa, parse_qa, split_file
 
-__all__ = ["LEVELS", "EmbeddedSource", "QASource", "RowSource", "open_source"]
+__all__ = [
+    "HOTPOTQA",
+    "LEVELS",
+    "MUSIQUE",
+    "MUSIQUE_FULL",
+    "TWO_WIKI",
+    "EmbeddedSource",
+    "QASet",
+    "QASource",
+    "RowSource",
+    "dataset_path",
+    "open_source",
+]
 
-LEVELS = ("full", "bridge")
-"""The generated worlds: `wiki_world` and `bridge_world`."""
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QASet:
+    """A multi-hop data set, as an environment stands for it.
+
+    Attributes:
+        name: for people.
+        worlds: level -> "module:function" of (split, seed) that makes a row in the set's official layout.
+        files: split -> names of the published files without their endings, the first choice first; None for those of `split_file`.
+        published: the files and where to get them, for errors.
+        aliases: "module:function" of (split, seed) that makes the table of other names of a generated row; empty where the row has its own.
+    """
+
+    name: str
+    worlds: Mapping[str, str]
+    published: str
+    files: Mapping[str, tuple[str, ...]] | None = None
+    aliases: str = ""
+
+
+HOTPOTQA = QASet(
+    "HotpotQA",
+    {"full": "agent_gym.data.wiki_world:wiki_row", "bridge": "agent_gym.data.bridge_world:bridge_row"},
+    "hotpot_train_v1.1.json, hotpot_dev_distractor_v1.json; see hotpotqa.github.io",
+)
+TWO_WIKI = QASet(
+    "2WikiMultihopQA",
+    {"full": "agent_gym.data.two_wiki_world:two_wiki_row"},
+    "train.json, dev.json and id_aliases.json; see github.com/Alab-NII/2wikimultihop",
+    {"train": ("train",), "validation": ("dev", "validation", "valid"), "test": ("test",)},
+    "agent_gym.data.two_wiki_world:two_wiki_aliases",
+)
+MUSIQUE = QASet(
+    "MuSiQue",
+    {"full": "agent_gym.data.musique_world:musique_row"},
+    "musique_ans_v1.0_train.jsonl, musique_ans_v1.0_dev.jsonl; see github.com/StonyBrookNLP/musique",
+    {
+        "train": ("musique_ans_v1.0_train", "train"),
+        "validation": ("musique_ans_v1.0_dev", "dev", "validation", "valid"),
+        "test": ("musique_ans_v1.0_test", "test"),
+    },
+)
+MUSIQUE_FULL = QASet(
+    "MuSiQue-Full",
+    MUSIQUE.worlds,
+    "musique_full_v1.0_train.jsonl, musique_full_v1.0_dev.jsonl; see github.com/StonyBrookNLP/musique",
+    {
+        "train": ("musique_full_v1.0_train", "train"),
+        "validation": ("musique_full_v1.0_dev", "dev", "validation", "valid"),
+        "test": ("musique_full_v1.0_test", "test"),
+    },
+)
+"""MuSiQue with its unanswerable twins, which only `open_source(unanswerable=True)` keeps."""
+LEVELS = tuple(HOTPOTQA.worlds)
+"""The generated worlds of HotpotQA: `wiki_world` and `bridge_world`."""
+ALIAS_FILE = "id_aliases.json"
+"""Where 2WikiMultihopQA keeps the other names of its answers."""
 _SPLITS = ("train", "validation", "test")
+Task = TypeVar("Task")
 
 
 class QASource(Protocol):
     """Tasks by number."""
+
+    @property
+    def aliases(self) -> AliasTable:
+        """Other names by id, for rows that are given as they are."""
+        ...
 
     @property
     def name(self) -> str:
@@ -48,16 +127,20 @@ class QASource(Protocol):
         ...
 
 
+def _named(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
 @lru_cache(maxsize=256)
-def _generated(level: str, split: str, index: int) -> QATask:
+def _generated(data_set: QASet, level: str, split: str, index: int, twins: bool) -> QATask:
     """One generated task; kept for a while, since the episodes of a group share it."""
-    if level == "bridge":
-        from agent_gym.data.bridge_world import bridge_row
-
-        return parse_qa(bridge_row(split, index))
-    from agent_gym.data.wiki_world import wiki_row
-
-    return parse_qa(wiki_row(split, index))
+    make = _named(data_set.worlds[level])
+    if twins:
+        seed, odd = divmod(index, 2)
+        return parse_qa(make(split, seed, answerable=not odd), unanswerable=True)
+    task = parse_qa(make(split, index))
+    return accept_aliases(task, _named(data_set.aliases)(split, index)) if data_set.aliases else task
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +149,17 @@ class EmbeddedSource:
 
     Attributes:
         split: "train", "validation" or "test".
-        level: "full" or "bridge".
+        level: a key of the data set's worlds.
+        data_set: whose world.
+        twins: every second task is the unanswerable twin of the one before it (MuSiQue).
+        aliases: see `QASource`; generated rows bring their own.
     """
 
     split: str
     level: str = "full"
+    data_set: QASet = HOTPOTQA
+    twins: bool = False
+    aliases: AliasTable = field(default_factory=dict, compare=False)
 
     @property
     def name(self) -> str:
@@ -96,7 +185,7 @@ class EmbeddedSource:
         """
         if index < 0:
             raise ValueError(f"options['index'] is {index}; generated tasks are counted from 0")
-        return _generated(self.level, self.split, index)
+        return _generated(self.data_set, self.level, self.split, index, self.twins)
 
     def draw(self, number: int) -> QATask:
         """See `QASource`.
@@ -111,25 +200,27 @@ class EmbeddedSource:
 
 
 @dataclass(frozen=True, slots=True)
-class RowSource:
+class RowSource(Generic[Task]):
     """The rows of a file, which are those of one split.
 
     Attributes:
         name: of the file.
         split: enters the draw, so that one seed names different rows in different splits.
         tasks: the rows.
+        aliases: see `QASource`.
     """
 
     name: str
     split: str
-    tasks: tuple[QATask, ...]
+    tasks: tuple[Task, ...]
+    aliases: AliasTable = field(default_factory=dict, compare=False)
 
     @property
     def num_tasks(self) -> int | None:
         """See `QASource`."""
         return len(self.tasks)
 
-    def by_index(self, index: int) -> QATask:
+    def by_index(self, index: int) -> Task:
         """See `QASource`.
 
         Args:
@@ -145,7 +236,7 @@ class RowSource:
             raise ValueError(f"options['index'] is {index}, and {self.name} has {len(self.tasks)} tasks, counted from 0")
         return self.tasks[index]
 
-    def draw(self, number: int) -> QATask:
+    def draw(self, number: int) -> Task:
         """See `QASource`.
 
         Args:
@@ -159,8 +250,33 @@ class RowSource:
 
 
 @lru_cache(maxsize=8)
-def _load_once(path: Path, _changed: int, _size: int) -> tuple[QATask, ...]:
-    return tuple(load_qa(path))
+def _load_once(path: Path, _changed: int, _size: int, unanswerable: bool, aliases: tuple[Path, int, int] | None) -> tuple[QATask, ...]:
+    return tuple(load_qa(path, unanswerable=unanswerable, aliases=None if aliases is None else read_aliases(aliases[0])))
+
+
+def _facts(path: Path) -> tuple[Path, int, int]:
+    facts = path.stat()
+    return path.resolve(), facts.st_mtime_ns, facts.st_size
+
+
+def dataset_path(dataset: str | Path, *, split: str, data_dir: str | Path | None, data_set: QASet) -> Path:
+    """Find the file that the keywords of an environment name; see `open_source`."""
+    if str(dataset) == "official":
+        if data_dir is None:
+            raise ValueError(
+                f"dataset='official' needs data_dir, the folder with the published files ({data_set.published}); "
+                "dataset='embedded' needs nothing"
+            )
+        path = Path(data_dir)
+    else:
+        path = Path(data_dir or "") / Path(dataset)
+        if not path.exists():
+            raise FileNotFoundError(
+                f"dataset must be 'embedded', 'official' or the path of a file or folder, and there is nothing at {str(path)!r}"
+            )
+        if not path.is_dir():
+            return path
+    return split_file(path, split) if data_set.files is None else find_split_file(path, split, data_set.files)
 
 
 def open_source(
@@ -169,15 +285,22 @@ def open_source(
     split: str = "train",
     data_dir: str | Path | None = None,
     level: str = "full",
+    data_set: QASet = HOTPOTQA,
+    unanswerable: bool = False,
+    aliases: str | Path | None = None,
 ) -> QASource:
     """Open the tasks that the keywords of an environment name.
 
     Args:
-        dataset: "embedded" (a generated world, whatever lies on the disk), "official" (the files of HotpotQA or another known set in
-            `data_dir`, by their published names), the path of a file or of a folder with one file per split, or rows.
+        dataset: "embedded" (a generated world, whatever lies on the disk), "official" (the files of the data set in `data_dir`, by their
+            published names), the path of a file or of a folder with one file per split, or rows.
         split: "train", "validation" or "test". A single file holds the rows of one split: name another file for another split.
         data_dir: where "official" files lie and relative paths begin.
         level: of the generated world.
+        data_set: whose world and files.
+        unanswerable: keep rows that say that their question has no answer; in the generated world every second task is one.
+        aliases: `id_aliases.json` of 2WikiMultihopQA, for rows that come from a file or are given; "auto" takes the one beside the dataset, and
+            warns where rows have ids and there is none; None accepts the golds alone.
 
     Returns:
         The source.
@@ -186,28 +309,27 @@ def open_source(
         FileNotFoundError: if there is no such file, or none of the split.
         ValueError: for an unknown level, "official" without `data_dir`, or a malformed file.
     """
-    if level not in LEVELS:
-        raise ValueError(f"level must be one of {', '.join(LEVELS)}, not {level!r}")
+    if level not in data_set.worlds:
+        raise ValueError(f"level must be one of {', '.join(data_set.worlds)}, not {level!r}")
     if split not in _SPLITS:
         raise ValueError(f"split must be one of {', '.join(_SPLITS)}, not {split!r}")
+    given = None if aliases is None or aliases == "auto" else Path(aliases)
+    table: AliasTable = {} if given is None else read_aliases(given)
     if not isinstance(dataset, (str, Path)):
-        return RowSource("rows", split, tuple(load_qa(dataset)))
-    if str(dataset) == "embedded":
-        return EmbeddedSource(split, level)
-    if str(dataset) == "official":
-        if data_dir is None:
-            raise ValueError(
-                "dataset='official' needs data_dir, the folder with the published files (hotpot_train_v1.1.json, hotpot_dev_distractor_v1.json; see "
-                "hotpotqa.github.io); dataset='embedded' needs nothing"
-            )
-        path = split_file(data_dir, split)
+        source = RowSource("rows", split, tuple(load_qa(dataset, unanswerable=unanswerable, aliases=table)), table)
+    elif str(dataset) == "embedded":
+        return EmbeddedSource(split, level, data_set, unanswerable, table)
     else:
-        path = Path(data_dir or "") / Path(dataset)
-        if path.is_dir():
-            path = split_file(path, split)
-        elif not path.is_file():
-            raise FileNotFoundError(
-                f"dataset must be 'embedded', 'official' or the path of a file or folder, and there is nothing at {str(path)!r}"
-            )
-    facts = path.stat()
-    return RowSource(path.name, split, _load_once(path.resolve(), facts.st_mtime_ns, facts.st_size))
+        path = dataset_path(dataset, split=split, data_dir=data_dir, data_set=data_set)
+        if aliases == "auto" and (path.parent / ALIAS_FILE).is_file():
+            given = path.parent / ALIAS_FILE
+            table = read_aliases(given)
+        source = RowSource(path.name, split, _load_once(*_facts(path), unanswerable, None if given is None else _facts(given)), table)
+    if aliases == "auto" and given is None and any(task.extra.get("answer_id") for task in source.tasks):
+        warnings.warn(
+            f"{source.name}: there is no {ALIAS_FILE} beside it, so only the golds themselves are accepted, and figures are lower than those of the "
+            "data set's own script; pass aliases=FILE, or aliases=None if that is meant",
+            UserWarning,
+            stacklevel=2,
+        )
+    return source

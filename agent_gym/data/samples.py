@@ -19,6 +19,8 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import date, time
+from decimal import Decimal
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,7 @@ __all__ = [
     "json_object",
     "message_text",
     "parse_sample",
+    "plain_json",
     "read_rows",
     "read_samples",
     "sample_row",
@@ -146,7 +149,9 @@ def accepted_answers(ground_truth: Any, *, where: str = "row", name: str = "rewa
     if ground_truth is None:
         return []
     if isinstance(ground_truth, str):
-        return [ground_truth]
+        return _written_target(ground_truth, where, name)
+    if isinstance(ground_truth, Decimal) and ground_truth.is_finite():
+        return [f"{ground_truth.normalize():f}"]
     if hasattr(ground_truth, "tolist"):
         return accepted_answers(ground_truth.tolist(), where=where, name=name)
     if isinstance(ground_truth, int) and not isinstance(ground_truth, bool):
@@ -154,6 +159,47 @@ def accepted_answers(ground_truth: Any, *, where: str = "row", name: str = "rewa
     if not isinstance(ground_truth, float) or not math.isfinite(ground_truth):
         raise _fault(where, name, "a text, a finite number, a list, or a dict with the key 'target'", ground_truth)
     return [str(int(ground_truth)) if float(ground_truth).is_integer() else repr(ground_truth)]
+
+
+def _written_target(text: str, where: str, name: str) -> list[str]:
+    """The answers of a text: itself, or those of the object with the key "target" that it holds as JSON."""
+    if text.lstrip()[:1] == "{":
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            return [text]
+        if isinstance(value, dict) and "target" in value:
+            return accepted_answers(value, where=where, name=name)
+    return [text]
+
+
+def plain_json(value: Any, *, where: str = "row", name: str = "") -> Any:
+    """Return a value as JSON can write it.
+
+    Args:
+        value: anything that a row may hold. Dates and times become texts in ISO form, decimal numbers texts, arrays lists.
+        where: file and row, for the error text.
+        name: the field's name, for the error text.
+
+    Returns:
+        A value of dicts with texts as keys, lists, texts, numbers, booleans and None.
+
+    Raises:
+        ValueError: for bytes and anything else that is no text or number; the text names the field.
+    """
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain_json(member, where=where, name=f"{name}.{key}" if name else str(key)) for key, member in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_json(item, where=where, name=f"{name}[{index}]") for index, item in enumerate(value)]
+    if isinstance(value, (date, time)):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    if hasattr(value, "tolist"):
+        return plain_json(value.tolist(), where=where, name=name)
+    raise _fault(where, name, "text, a number, a list or an object (rows are texts; pictures and other bytes are not played)", value)
 
 
 def _digits(number: int, where: str, name: str) -> str:
@@ -189,7 +235,10 @@ def json_object(value: Any, *, where: str = "row", name: str = "env_kwargs") -> 
         return parsed
     if not isinstance(value, Mapping):
         raise _fault(where, name, "a dict or a JSON string of one", value)
-    cleaned: dict[str, Any] = drop_none(value)
+    try:
+        cleaned: dict[str, Any] = drop_none(value)
+    except RecursionError as error:
+        raise ValueError(f"{where}: field {name!r} is nested too deeply") from error
     return cleaned
 
 
@@ -200,7 +249,9 @@ def is_sample(row: Mapping[str, Any]) -> bool:
 
 def _messages(value: Any, where: str) -> str | tuple[Mapping[str, Any], ...]:
     if isinstance(value, str):
-        return value
+        value = _written_messages(value)
+        if isinstance(value, str):
+            return value
     if not isinstance(value, (list, tuple)) or not value:
         raise _fault(where, "prompt", "a text or a non-empty list of messages", value)
     for index, message in enumerate(value):
@@ -213,10 +264,22 @@ def _messages(value: Any, where: str) -> str | tuple[Mapping[str, Any], ...]:
     return tuple(value)
 
 
-def _text(row: Mapping[str, Any], name: str, where: str) -> str:
+def _written_messages(text: str) -> Any:
+    """The messages that a text holds as JSON; the text itself where it is no such thing."""
+    if text.lstrip()[:1] != "[":
+        return text
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    whole = isinstance(value, list) and value and all(isinstance(one, dict) and {"role", "content"} <= set(one) for one in value)
+    return drop_none(value) if whole else text
+
+
+def _text(row: Mapping[str, Any], name: str, where: str, shown: str = "") -> str:
     value = row.get(name, "")
     if not isinstance(value, str):
-        raise _fault(where, name, "a text", value)
+        raise _fault(where, shown or name, "a text", value)
     return value
 
 
@@ -235,7 +298,12 @@ def parse_sample(row: Mapping[str, Any], *, where: str = "row") -> Sample:
     """
     if not isinstance(row, Mapping):
         raise ValueError(f"{where}: a row must be an object with named fields, not {type(row).__name__}")
-    cleaned = drop_none({key: value for key, value in row.items() if key != "env_kwargs"})
+    cleaned: dict[str, Any] = {}
+    for name, value in row.items():
+        try:
+            cleaned.update(drop_none({name: value} if name != "env_kwargs" else {}))
+        except RecursionError as error:
+            raise ValueError(f"{where}: field {name!r} is nested too deeply") from error
     for name in ("prompt", "reward_model"):
         if name not in cleaned:
             raise ValueError(
@@ -247,7 +315,7 @@ def parse_sample(row: Mapping[str, Any], *, where: str = "row") -> Sample:
         prompt=_messages(cleaned["prompt"], where),
         answers=tuple(accepted_answers(ground_truth, where=where)),
         ground_truth=ground_truth,
-        style=_text(reward_model, "style", where),
+        style=_text(reward_model, "style", where, "reward_model.style"),
         agent_name=_text(cleaned, "agent_name", where),
         env_kwargs=json_object(row.get("env_kwargs"), where=where),
         extra_info=json_object(cleaned.get("extra_info"), where=where, name="extra_info"),
@@ -294,23 +362,33 @@ def _parquet_rows(path: Path) -> Iterator[tuple[str, Any]]:
     try:
         with arrow.parquet.ParquetFile(path) as table:
             for batch in table.iter_batches(batch_size=1024):
-                for row in batch.to_pylist():
+                for row in _batch_rows(batch, path, number):
                     yield f"{path.name} row {number}", row
                     number += 1
     except (arrow.ArrowException, OSError) as error:
         raise ValueError(f"{path.name} row {number}: no Parquet file, or a damaged one: {error}") from error
 
 
-def _json_rows(path: Path) -> Iterator[tuple[str, Any]]:
+def _batch_rows(batch: Any, path: Path, first: int) -> list[Any]:
     try:
-        yield from _text_rows(path)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path.name}: no text in UTF-8 ({error}); unpack the file if it is packed, or save it as UTF-8") from error
+        rows: list[Any] = batch.to_pylist()
+        return rows
+    except UnicodeDecodeError:  # a column that calls itself text and is not: find the row and the field
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            for index in range(len(column)):
+                try:
+                    column[index].as_py()
+                except UnicodeDecodeError as error:
+                    raise ValueError(f"{path.name} row {first + index}: field {name!r} is no text in UTF-8 ({error})") from error
+        raise
 
 
 def _text_rows(path: Path) -> Iterator[tuple[str, Any]]:
-    """Rows of a JSON array, of an object with the one key "data", or of JSON lines: told apart by content, not by the file's name."""
-    with path.open(encoding="utf-8-sig") as file:
+    """Rows of a JSON array, of an object with the one key "data", or of JSON lines: told apart by content, not by the file's name.
+
+    Bytes that are no UTF-8 are carried along until the row that holds them is known.
+    """
+    with path.open(encoding="utf-8-sig", errors="surrogateescape") as file:
         first = file.read(1)
         while first and first.isspace():
             first = file.read(1)
@@ -341,17 +419,52 @@ def _array_rows(path: Path, rows: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _parse(text: str, where: str) -> Any:
+    broken = _undecoded(text)
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
+        if broken:
+            raise ValueError(f"{where}: no text in UTF-8 (byte {broken}); unpack the file if it is packed, or save it as UTF-8") from error
         raise ValueError(f"{where}: no valid JSON: {error}") from error
+    if broken:
+        name = _undecoded_field(value)
+        field = f"field {name!r} is " if name else ""
+        raise ValueError(f"{where}: {field}no text in UTF-8 (byte {broken}); save the file as UTF-8")
+    return value
+
+
+def _undecoded(text: str) -> str:
+    """The first byte of a text that was no UTF-8, in hexadecimal digits; "" where all of it was."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        return f"0x{ord(text[error.start]) - 0xDC00:02x}"
+    return ""
+
+
+def _undecoded_field(value: Any, name: str = "") -> str:
+    """The name of the first text in a value that holds such a byte."""
+    if isinstance(value, str):
+        return name if any("\udc80" <= letter <= "\udcff" for letter in value) else ""
+    if isinstance(value, dict):
+        found = (_undecoded_field(member, f"{name}.{key}" if name else str(key)) for key, member in value.items())
+    elif isinstance(value, list):
+        found = (_undecoded_field(item, f"{name}[{index}]") for index, item in enumerate(value))
+    else:
+        return ""
+    return next((one for one in found if one), "")
+
+
+def _is_parquet(path: Path) -> bool:
+    with path.open("rb") as file:
+        return path.suffix in (".parquet", ".pq") or file.read(4) == b"PAR1"
 
 
 def read_rows(source: str | Path | Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the rows of a file or of a collection, each with the place it comes from.
 
     Args:
-        source: a path to Parquet (`.parquet`), JSON or JSON lines (told apart by content), a `datasets.Dataset`, or any iterable of dicts.
+        source: a path to Parquet, JSON or JSON lines (told apart by content), a `datasets.Dataset`, or any iterable of dicts.
 
     Yields:
         (where, row): where is like "train.jsonl line 12" (counted from 1) or "train.parquet row 3" (counted from 0).
@@ -366,7 +479,7 @@ def read_rows(source: str | Path | Iterable[Mapping[str, Any]]) -> Iterator[tupl
         path = Path(source)
         if not path.is_file():
             raise FileNotFoundError(f"there is no file {str(source)!r}; give a .parquet, .jsonl or .json file")
-        pairs = _parquet_rows(path) if path.suffix == ".parquet" else _json_rows(path)
+        pairs = _parquet_rows(path) if _is_parquet(path) else _text_rows(path)
     elif isinstance(source, Mapping) or not isinstance(source, Iterable):
         raise TypeError(f"rows come from a path, a datasets.Dataset or a list of dicts, not from {type(source).__name__}")
     else:

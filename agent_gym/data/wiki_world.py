@@ -37,11 +37,29 @@ from agent_gym.data.wiki_text import (
     NAME_PATTERNS,
     RELATIONS,
     SHARED_TRAITS,
+    Comparison,
     Relation,
     relations_of,
 )
 
-__all__ = ["COMPARISON_SHARE", "PAGES", "SPLITS", "THREE_HOP_SHARE", "YES_NO_SHARE", "guess_rates", "wiki_row"]
+__all__ = [
+    "COMPARISON_SHARE",
+    "PAGES",
+    "SPLITS",
+    "THREE_HOP_SHARE",
+    "YES_NO_SHARE",
+    "PlannedPage",
+    "Thing",
+    "World",
+    "ask_chain",
+    "draw_chain",
+    "draw_choice",
+    "draw_yes_no",
+    "guess_rates",
+    "plan_compared",
+    "spoken_date",
+    "wiki_row",
+]
 
 T = TypeVar("T")
 
@@ -72,7 +90,7 @@ def guess_rates() -> dict[str, float]:
 
 
 @dataclass(slots=True)
-class _Thing:
+class Thing:
     """Somebody or something that a page can be about."""
 
     kind: str
@@ -93,57 +111,70 @@ class _Thing:
 
 
 @dataclass(slots=True)
-class _Page:
+class PlannedPage:
     """What a page will say: links that it must state, and things that it names in passing."""
 
-    thing: _Thing
-    links: list[tuple[Relation, _Thing]] = field(default_factory=list)
-    asides: list[_Thing] = field(default_factory=list)
+    thing: Thing
+    links: list[tuple[Relation, Thing]] = field(default_factory=list)
+    asides: list[Thing] = field(default_factory=list)
 
 
-def _upper(text: str) -> str:
+def upper(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _with_article(noun: str) -> str:
+def with_article(noun: str) -> str:
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
-def _plural(noun: str) -> str:
+def plural(noun: str) -> str:
     return noun[:-1] + "ies" if noun.endswith("y") and noun[-2] not in "aeiou" else noun + "s"
 
 
-def _spoken_date(ordinal: int) -> str:
+def spoken_date(ordinal: int) -> str:
+    """Write the day of a proleptic Gregorian ordinal as pages do: "4 May 1833"."""
     day = date.fromordinal(ordinal)
     return f"{day.day} {_MONTHS[day.month - 1]} {day.year}"
 
 
-class _World:
-    """The draws of one row."""
+class World:
+    """The draws of one row: the things that there are, and the pages about them.
 
-    def __init__(self, split: str, seed: int) -> None:
+    Args:
+        split: "train", "validation" or "test".
+        seed: a non-negative integer.
+        domain: sets the draws of one kind of world apart from those of another.
+
+    Raises:
+        ValueError: if the split is unknown or the seed negative.
+    """
+
+    def __init__(self, split: str, seed: int, domain: int = _DOMAIN) -> None:
         if split not in SPLITS:
             raise ValueError(f"the generated world has the splits {', '.join(SPLITS)}, not {split!r}")
         if seed < 0:
             raise ValueError(f"a seed is a non-negative integer, not {seed}")
-        self.rng = np.random.default_rng(np.random.SeedSequence([_DOMAIN, SPLITS.index(split), int(seed)]))
+        self.rng = np.random.default_rng(np.random.SeedSequence([domain, SPLITS.index(split), int(seed)]))
         self.maker = WordMaker(split, self.rng)
-        self.pages: list[_Page] = []
+        self.pages: list[PlannedPage] = []
 
     # draws
 
     def number(self, low: int, high: int) -> int:
+        """Draw a whole number from `low` to below `high`."""
         return int(self.rng.integers(low, high))
 
     def chance(self, probability: float) -> bool:
+        """Draw whether something happens."""
         return bool(self.rng.random() < probability)
 
     def pick(self, options: Sequence[T]) -> T:
+        """Draw one of the options."""
         return options[self.number(0, len(options))]
 
     # things
 
-    def thing(self, kind: str, *, sort: str | None = None, head: str | None = None) -> _Thing:
+    def thing(self, kind: str, *, sort: str | None = None, head: str | None = None) -> Thing:
         """Invent a thing; `head` gives it the invented word of another one's name."""
         kind_sort = sort or self.pick(KINDS[kind])
         if kind == "person":
@@ -153,21 +184,21 @@ class _World:
             word = head or self.maker.word("place")
             patterns = NAME_PATTERNS.get(kind_sort) or NAME_PATTERNS[kind]
             name = self.pick(patterns).format(w=word, Sort=kind_sort.title())
-        made = _Thing(kind, kind_sort, name, word)
+        made = Thing(kind, kind_sort, name, word)
         (self._person_facts if kind == "person" else self._other_facts)(made)
         return made
 
-    def _person_facts(self, thing: _Thing) -> None:
+    def _person_facts(self, thing: Thing) -> None:
         born = date(self.number(1780, 1921), 1, 1) + timedelta(days=self.number(0, 365))
         died = born + timedelta(days=self.number(40 * 365, 88 * 365))
         pronoun, possessive, objective = self.pick((("she", "her", "her"), ("he", "his", "him")))
         thing.numbers["birth"] = born.toordinal()
         thing.words.update(
-            born=_spoken_date(born.toordinal()), died=_spoken_date(died.toordinal()), decade=str((born.year + 35) // 10 * 10),
+            born=spoken_date(born.toordinal()), died=spoken_date(died.toordinal()), decade=str((born.year + 35) // 10 * 10),
             it=pronoun, its=possessive, them=objective,
         )  # fmt: skip
 
-    def _other_facts(self, thing: _Thing) -> None:
+    def _other_facts(self, thing: Thing) -> None:
         numbers = {
             "year": self.number(_EARLIEST.get(thing.sort, _EARLIEST.get(thing.kind, 1650)), 1985),
             "inhabitants": self.number(1_800, 98_000),
@@ -188,13 +219,13 @@ class _World:
 
     # pages
 
-    def page(self, thing: _Thing, links: Sequence[tuple[Relation, _Thing]] = (), asides: Sequence[_Thing] = ()) -> _Page:
+    def page(self, thing: Thing, links: Sequence[tuple[Relation, Thing]] = (), asides: Sequence[Thing] = ()) -> PlannedPage:
         """Plan a page; what it says beyond the given is drawn when it is written."""
-        planned = _Page(thing, list(links), list(asides))
+        planned = PlannedPage(thing, list(links), list(asides))
         self.pages.append(planned)
         return planned
 
-    def write(self, page: _Page) -> tuple[list[str], dict[str, int]]:
+    def write(self, page: PlannedPage) -> tuple[list[str], dict[str, int]]:
         """Return the sentences of a page and the place of each required relation among them."""
         thing = page.thing
         stated = {relation.name for relation, _ in page.links}
@@ -213,21 +244,21 @@ class _World:
         sentences = [text if index == 0 else f" {text}" for index, (_, text) in enumerate(body)]
         return sentences, {name: index for index, (name, _) in enumerate(body) if name}
 
-    def _state(self, relation: Relation, thing: _Thing, target: _Thing) -> str:
+    def _state(self, relation: Relation, thing: Thing, target: Thing) -> str:
         return self._fill(self.pick(relation.says), thing, o=target.name)
 
-    def _fill(self, template: str, thing: _Thing, **given: str) -> str:
+    def _fill(self, template: str, thing: Thing, **given: str) -> str:
         words = {
             **thing.words,
             "name": thing.name,
-            "a_sort": _with_article(thing.sort),
+            "a_sort": with_article(thing.sort),
             "year": str(self._year(thing)),
             "n": str(self.number(3, 40)),
         }
-        words |= {"It": _upper(thing.words["it"]), "Its": _upper(thing.words["its"]), **given}
-        return _upper(template.format(**words))
+        words |= {"It": upper(thing.words["it"]), "Its": upper(thing.words["its"]), **given}
+        return upper(template.format(**words))
 
-    def _year(self, thing: _Thing) -> int:
+    def _year(self, thing: Thing) -> int:
         """A year in the life of a person, or after the beginnings of a thing."""
         if thing.kind == "person":
             born = date.fromordinal(thing.numbers["birth"]).year
@@ -235,7 +266,7 @@ class _World:
         return self.number(thing.numbers["year"], 1996)
 
     def row(
-        self, split: str, seed: int, question: str, answer: str, kind: str, level: str, support: Sequence[tuple[_Page, str]]
+        self, split: str, seed: int, question: str, answer: str, kind: str, level: str, support: Sequence[tuple[PlannedPage, str]]
     ) -> dict[str, Any]:
         """Write all pages, in a drawn order, and the row around them; `support` pairs a page with the relation that matters on it ("" = intro)."""
         written = [(page, *self.write(page)) for page in self.pages]
@@ -254,19 +285,19 @@ class _World:
         """Plan a page of the relation's subject kind that states the relation of something else."""
         self.page(self.thing(relation.subject), [(relation, self.thing(relation.object))])
 
-    def crowd(self, subject: _Thing, *, namesake: bool) -> None:
+    def crowd(self, subject: Thing, *, namesake: bool) -> None:
         """Plan a page that names the subject in passing, about another thing with the same head word when it is a namesake."""
         kind = self.pick([kind for kind in KINDS if kind != subject.kind])
         head = subject.head if namesake and kind != "town" else None
         self.page(self.thing(kind, head=head), asides=[subject])
 
-    def fill_up(self) -> None:
+    def fill_up(self, pages: int = PAGES) -> None:
         """Plan pages about anything, until there are enough."""
-        while len(self.pages) < PAGES:
+        while len(self.pages) < pages:
             self.page(self.thing(self.pick(tuple(KINDS))))
 
 
-def _chain(world: _World, hops: int) -> list[Relation]:
+def draw_chain(world: World, hops: int) -> list[Relation]:
     """Draw relations that lead from one to the next, none twice in a row."""
     while True:
         chain = [world.pick(RELATIONS)]
@@ -279,8 +310,17 @@ def _chain(world: _World, hops: int) -> list[Relation]:
             return chain
 
 
-def _bridge(world: _World, split: str, seed: int, hops: int) -> dict[str, Any]:
-    chain = _chain(world, hops)
+def ask_chain(world: World, chain: Sequence[Relation], start: Thing, phrase: str | None = None) -> str:
+    """Ask for the end of a chain of relations, the thing at its beginning being named, or described by a phrase."""
+    phrase = start.reference if phrase is None else phrase
+    words = start.words
+    for relation in chain[:-1]:
+        phrase = world.pick(relation.phrases).format(s=phrase, maker=words.get("maker", ""))
+    return upper(world.pick(chain[-1].asks).format(s=phrase, maker=words.get("maker", ""), made_by=words.get("made_by", "")))
+
+
+def _bridge(world: World, split: str, seed: int, hops: int) -> dict[str, Any]:
+    chain = draw_chain(world, hops)
     things = [world.thing(chain[0].subject), *(world.thing(relation.object) for relation in chain)]
     gold = [world.page(thing, [(relation, things[index + 1])]) for index, (thing, relation) in enumerate(zip(things, chain, strict=False))]
     world.crowd(things[0], namesake=True)
@@ -293,16 +333,12 @@ def _bridge(world: _World, split: str, seed: int, hops: int) -> dict[str, Any]:
     if world.chance(0.5):
         world.page(things[-1])
     world.fill_up()
-    phrase = things[0].reference
-    words = things[0].words
-    for relation in chain[:-1]:
-        phrase = world.pick(relation.phrases).format(s=phrase, maker=words.get("maker", ""))
-    question = _upper(world.pick(chain[-1].asks).format(s=phrase, maker=words.get("maker", ""), made_by=words.get("made_by", "")))
+    question = ask_chain(world, chain, things[0])
     support = [(page, relation.name) for page, relation in zip(gold, chain, strict=True)]
     return world.row(split, seed, question, things[-1].name, "bridge", "medium" if hops == 2 else "hard", support)
 
 
-def _compared(world: _World, first: _Thing, second: _Thing) -> list[tuple[_Page, str]]:
+def plan_compared(world: World, first: Thing, second: Thing) -> list[tuple[PlannedPage, str]]:
     """Plan the pages around a comparison and return its support."""
     pages = [world.page(first), world.page(second)]
     for thing in (first, second):
@@ -313,7 +349,8 @@ def _compared(world: _World, first: _Thing, second: _Thing) -> list[tuple[_Page,
     return [(page, "") for page in pages]
 
 
-def _choice(world: _World, split: str, seed: int) -> dict[str, Any]:
+def draw_choice(world: World) -> tuple[Comparison, Thing, Thing, str, Thing]:
+    """Draw a comparison by a number: the kind of it, the two things, the question, and the one that is the answer."""
     comparison = world.pick(COMPARISONS)
     first, second = world.thing(comparison.kind), world.thing(comparison.kind)
     while abs(first.numbers[comparison.fact] - second.numbers[comparison.fact]) < 2:
@@ -321,10 +358,16 @@ def _choice(world: _World, split: str, seed: int) -> dict[str, Any]:
     smaller = world.chance(0.5)
     question = world.pick(comparison.smaller if smaller else comparison.larger).format(a=first.reference, b=second.reference)
     first_wins = (first.numbers[comparison.fact] < second.numbers[comparison.fact]) == smaller
-    return world.row(split, seed, question, (first if first_wins else second).name, "comparison", "easy", _compared(world, first, second))
+    return comparison, first, second, question, first if first_wins else second
 
 
-def _yes_no(world: _World, split: str, seed: int) -> dict[str, Any]:
+def _choice(world: World, split: str, seed: int) -> dict[str, Any]:
+    _, first, second, question, winner = draw_choice(world)
+    return world.row(split, seed, question, winner.name, "comparison", "easy", plan_compared(world, first, second))
+
+
+def draw_yes_no(world: World) -> tuple[Thing, Thing, str, bool]:
+    """Draw a comparison by a shared trait: the two things, the question, and whether the answer is yes."""
     kind = world.pick(tuple(SHARED_TRAITS))
     yes = world.chance(0.5)
     first = world.thing(kind)
@@ -336,11 +379,16 @@ def _yes_no(world: _World, split: str, seed: int) -> dict[str, Any]:
         second = world.thing(kind, sort=first.sort if yes else world.pick([sort for sort in KINDS[kind] if sort != first.sort]))
     if world.chance(0.5):
         first, second = second, first
-    question = world.pick(SHARED_TRAITS[kind]).format(a=_bare(first), b=_bare(second), sorts=_plural(first.sort))
-    return world.row(split, seed, question, "yes" if yes else "no", "comparison", "easy", _compared(world, first, second))
+    question = world.pick(SHARED_TRAITS[kind]).format(a=bare_reference(first), b=bare_reference(second), sorts=plural(first.sort))
+    return first, second, question, yes
 
 
-def _bare(thing: _Thing) -> str:
+def _yes_no(world: World, split: str, seed: int) -> dict[str, Any]:
+    first, second, question, yes = draw_yes_no(world)
+    return world.row(split, seed, question, "yes" if yes else "no", "comparison", "easy", plan_compared(world, first, second))
+
+
+def bare_reference(thing: Thing) -> str:
     """A reference that does not give the sort away."""
     return f'"{thing.name}"' if thing.kind == "work" else thing.reference
 
@@ -359,7 +407,7 @@ def wiki_row(split: str, seed: int) -> dict[str, Any]:
     Raises:
         ValueError: if the split is unknown or the seed negative.
     """
-    world = _World(split, seed)
+    world = World(split, seed)
     draw = float(world.rng.random())
     if draw < YES_NO_SHARE:
         return _yes_no(world, split, seed)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from agent_gym.data.samples import accepted_answers
+from agent_gym.tools.numbers import read_number
 
 __all__ = ["accepted_of", "answers_match", "read_number"]
 
@@ -28,25 +28,6 @@ def accepted_of(task: Mapping[str, Any], where: str = "row") -> list[str]:
         return accepted_answers(task["answer"], where=where, name="answer")
     model = task.get("reward_model")
     return accepted_answers(model.get("ground_truth") if isinstance(model, Mapping) else None, where=where)
-
-
-def read_number(text: str) -> Decimal | None:
-    """Read a number as people write it: with thousands separators, a currency or per cent sign, or a full stop behind it.
-
-    Args:
-        text: an answer.
-
-    Returns:
-        A finite `decimal.Decimal`; None where the text is no number.
-    """
-    cleaned = text.strip().replace(",", "").replace("$", "").replace("%", "").replace("−", "-").removesuffix(".").strip()
-    if not cleaned or len(cleaned) > 100 or not cleaned.isascii() or "_" in cleaned:
-        return None
-    try:
-        value = Decimal(cleaned)
-    except InvalidOperation:
-        return None
-    return value if value.is_finite() else None
 
 
 def answers_match(answer: str, accepted: str) -> bool:

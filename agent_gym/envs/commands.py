@@ -6,7 +6,7 @@ does not admit, cost a turn and end nothing.
 Three ways to write a command (`action_format`): "tag" (`<action>go to desk 1</action>`, the last closed one outside reasoning), "tool" (a tool call, in
 any `tool_format`) and "line" (the last line of the reply outside reasoning that is not empty).
 
-Contexts: with "append" and "window:K" the world's answers follow one another as turns. With "rebuild" each prompt is made anew from the state in the
+Contexts: with "append", "window:K", "token_budget:N" and `summarise(...)` the world's answers follow one another as turns. With "rebuild" each prompt is made anew from the state in the
 form of StepPO (arXiv 2604.18401): task, present observation, past commands, admissible commands.
 
 An author writes
@@ -48,6 +48,7 @@ ACTION_FORMATS = ("tag", "tool", "line")
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _TAG = re.compile(r"<action>((?:(?!</?action>).)*)</action>", re.DOTALL)
 _COMMAND_TOKENS = 48  # where a past command is cut in a rebuilt prompt; admissible ones are far shorter
+_LEAST = 16  # tokens that every answer is shown with
 _MERGES = 64  # more than what the template's text can lose in merges at its borders
 
 
@@ -140,7 +141,7 @@ class CommandEnv(AgentEnv):
         show_admissible: whether prompts list the admissible commands.
         invalid_penalty: taken off the reward of a step whose reply holds no command or one that is not admissible; not negative.
         system_prompt: text of the first message; None for the environment's own. How a command is written is added to it.
-        context: "append", "window:K", "rebuild" or a policy.
+        context: "append", "window:K", "token_budget:N", "rebuild" or a policy; see `agent_gym.context`.
         tokenizer: see `AgentEnv`.
         markers: further literals that text from the world must not forge.
         max_turns: replies that an episode has.
@@ -243,6 +244,17 @@ class CommandEnv(AgentEnv):
         """
         raise NotImplementedError
 
+    def _unread(self, mistake: str) -> Reply:
+        """Answer a reply that holds no command. A world whose state stands in its answers alone tells it again here.
+
+        Args:
+            mistake: what is wrong with the reply.
+
+        Returns:
+            The answer.
+        """
+        return Reply(mistake, valid=False)
+
     def _admissible(self) -> Sequence[str]:
         """Return the commands that may be shown now.
 
@@ -307,7 +319,7 @@ class CommandEnv(AgentEnv):
     def _respond(self, action: Action) -> Outcome:
         """Answer a reply; see `AgentEnv._respond`."""
         command, mistake, role = self._read(action.text)
-        reply = Reply(mistake, valid=False) if command is None else self._play(command)
+        reply = self._unread(mistake) if command is None else self._play(command)
         self._past.append(command or "")
         if self._rebuilds:
             self._shown_past.append(self.chat.truncate_text(" ".join((command or "").split()), _COMMAND_TOKENS) or "(no command)")
@@ -391,8 +403,13 @@ class CommandEnv(AgentEnv):
     # ------------------------------------------------------------------------------------------------ prompts
 
     def _result_limit(self, action_tokens: int) -> int:
-        """Return where the answer to the present command is cut, in tokens."""
-        return self.max_tool_result_tokens
+        """Return where the answer to the present command is cut, in tokens: before `max_tool_result_tokens` where it would find no room beside the task."""
+        room = self._answer_room(action_tokens)
+        if room is None:
+            return self.max_tool_result_tokens
+        if self.show_admissible and self._commands:
+            room -= len(self.chat.encode_text(self._command_list()))
+        return max(_LEAST, min(self.max_tool_result_tokens, room - _MERGES))
 
     def _with_commands(self, text: str) -> str:
         return f"{text}\n\n{self._command_list()}" if self.show_admissible and self._commands else text

@@ -1,4 +1,4 @@
-"""`AgentR1/HotpotQA-v0`: multi-hop questions, answered with a search tool.
+"""`AgentR1/HotpotQA-v0`: multi-hop questions, answered with a search tool. The other multi-hop sets derive from it (`agent_gym.envs.multihop`).
 
 The default tasks are a generated encyclopaedia (`agent_gym.data.wiki_world`; `level="bridge"` is an easier one); HotpotQA, 2WikiMultihopQA, MuSiQue
 and rows of the sample schema are read from their files. Each question is searched in its own paragraphs, or in one corpus for all.
@@ -26,10 +26,11 @@ from gymnasium.error import ResetNeeded
 from agent_gym.chat import Message
 from agent_gym.context import ContextPolicy
 from agent_gym.core import Outcome
-from agent_gym.data.qa_loaders import QATask, parse_qa
-from agent_gym.data.qa_metrics import answer_reward, exact_match, normalize_answer, sub_exact_match, title_recall, token_f1
-from agent_gym.data.qa_source import EmbeddedSource, open_source
+from agent_gym.data.qa_loaders import QATask, accept_aliases, parse_qa
+from agent_gym.data.qa_metrics import AnswerScores, exact_match, normalize_answer, score_answer, sub_exact_match, title_recall
+from agent_gym.data.qa_source import HOTPOTQA, EmbeddedSource, QASet, QASource, open_source
 from agent_gym.data.samples import message_text
+from agent_gym.envs.rebuilt import fewest_dropped, with_text
 from agent_gym.envs.tool import Score, ToolEnv
 from agent_gym.envs.whole_numbers import whole_number
 from agent_gym.search import Corpus, Document, Hit, HttpSearcher, LuceneBM25, Searcher, open_searcher
@@ -43,12 +44,7 @@ SearchEngine = Callable[[Sequence[Document]], Searcher]
 AnswerReward = Callable[[str, QATask], float]
 
 _NO_PAGE = "No page was found."
-_REWARDS: Mapping[str, AnswerReward] = MappingProxyType(
-    {
-        "em": lambda prediction, task: answer_reward(prediction, task.answers),
-        "f1": lambda prediction, task: token_f1(prediction, task.answers).f1,
-    }
-)
+_REWARDS = ("em", "f1")
 _FULL_PROMPT = (
     "Answer the question with the help of the search tool. Most questions need several searches, one after the other: what one page says tells you "
     "what to look for next. You have {turns} replies in all, the last of which must be your answer, and one reply can hold up to {calls} searches. When "
@@ -136,7 +132,7 @@ class HotpotQAEnv(ToolEnv):
         reward: "em", "f1", or a callable (prediction, task) -> number. `is_success` is exact match in any case.
         format_weight: paid on top for an answer tag at the end of an episode in which every reply could be read and every call was valid.
         search_cost: taken off for every search that was run.
-        context: "append", "window:K", "rebuild" or a policy.
+        context: "append", "window:K", "token_budget:N", "rebuild" or a policy; see `agent_gym.context`.
         rebuild_tokens: the budget of a rebuilt prompt, never exceeded; None for `max_observation_tokens`. A task that does not fit into it
             with the text of the tools is refused by `reset`.
         **kwargs: see `ToolEnv` and `AgentEnv`.
@@ -161,6 +157,10 @@ class HotpotQAEnv(ToolEnv):
     }
     """Beside those of `ToolEnv`: where the task is from; exact match, F1 and sub-EM of the answer (0 until there is one); the part of the
     supporting titles that was retrieved so far; the searches that were run so far."""
+    data_set: ClassVar[QASet] = HOTPOTQA
+    """Whose generated world and published files these are."""
+    prompt_note: str = ""
+    """A sentence that ends our own system message."""
 
     def __init__(
         self,
@@ -190,11 +190,15 @@ class HotpotQAEnv(ToolEnv):
             whole_number("rebuild_tokens", rebuild_tokens, 1)
         if answer_fallback not in (None, "reply"):
             raise ValueError(f"answer_fallback must be None or 'reply', not {answer_fallback!r}")
-        if reward not in _REWARDS if isinstance(reward, str) else not callable(reward):
+        if isinstance(reward, str):
+            known = reward in _REWARDS
+        else:
+            known = callable(reward)
+        if not known:
             raise ValueError(f"reward must be one of {', '.join(_REWARDS)} or a callable (prediction, task) -> number, not {reward!r}")
         if search_cost < 0 or format_weight < 0:
             raise ValueError(f"format_weight and search_cost must not be negative, not {format_weight} and {search_cost}")
-        self.source = open_source(dataset, split=split, data_dir=data_dir, level=level)
+        self.source = self._open_source(dataset, split=split, data_dir=data_dir, level=level)
         self._build = _engine(search)
         self._corpus = _open_corpus(corpus, search)
         if self._corpus is None:
@@ -206,7 +210,7 @@ class HotpotQAEnv(ToolEnv):
         self._print: Callable[[Sequence[Hit]], str] = _print_lines if short else format_passages
         tool = SearchTool(self._engine, self.top_k, self._print, remote=isinstance(self._corpus, HttpSearcher))
         if system_prompt is None:
-            system_prompt = _BRIDGE_PROMPT if short else _FULL_PROMPT.format(turns=max_turns, calls=max_parallel_calls)
+            system_prompt = _BRIDGE_PROMPT if short else _FULL_PROMPT.format(turns=max_turns, calls=max_parallel_calls) + self.prompt_note
         self._rebuilds = context == "rebuild"
         super().__init__(
             split=split,
@@ -224,11 +228,21 @@ class HotpotQAEnv(ToolEnv):
         self.rebuild_tokens = (
             self.max_observation_tokens if rebuild_tokens is None else min(int(rebuild_tokens), self.max_observation_tokens)
         )
-        self._answer_reward = _REWARDS[reward] if isinstance(reward, str) else reward
+        self._answer_reward = reward
         self.qa: QATask | None = None
         self._forget()
 
     # ------------------------------------------------------------------------------------------------ the task
+
+    def _open_source(
+        self, dataset: str | Path | Iterable[Mapping[str, Any]], *, split: str, data_dir: str | Path | None, level: str
+    ) -> QASource:
+        """Open the tasks that the keywords name."""
+        return open_source(dataset, split=split, data_dir=data_dir, level=level, data_set=self.data_set)
+
+    def _read(self, row: Mapping[str, Any]) -> QATask:
+        """Read a row that is given as the task."""
+        return accept_aliases(parse_qa(row, where="options['task']"), self.source.aliases)
 
     def _require_paragraphs(self) -> None:
         tasks = getattr(self.source, "tasks", ())
@@ -249,7 +263,7 @@ class HotpotQAEnv(ToolEnv):
     def _task(self, options: dict[str, Any]) -> Mapping[str, Any]:
         """Choose the task and make its index; see `ToolEnv._task`."""
         if "task" in options:
-            task = parse_qa(options["task"], where="options['task']")
+            task = self._read(options["task"])
         elif "index" in options:
             task = self.source.by_index(whole_number("options['index']", options["index"]))
         else:
@@ -260,11 +274,14 @@ class HotpotQAEnv(ToolEnv):
             pages = (Document(f"{number:04d}", page.title, page.text) for number, page in enumerate(task.paragraphs))
             self._searcher = self._build(list(pages))
         else:
-            raise ValueError(f"task {task.id!r} has no paragraphs to search in; make the environment with corpus=")
+            raise ValueError(
+                f"task {task.id!r} has no paragraphs to search in (extra_info.context of a sample); make the environment with corpus="
+            )
         self._forget()
         self.qa = task
         self.task_id = task.id
-        return {"id": task.id, "question": task.question, "answer": list(task.answers), "type": task.type, "level": task.level}
+        row = {"id": task.id, "question": task.question, "answer": list(task.answers), "type": task.type, "level": task.level}
+        return {**row, **{name: task.extra[name] for name in ("reward_model", "extra_info", "data_source") if name in task.extra}}
 
     def _engine(self) -> Searcher:
         if self._searcher is None:
@@ -276,6 +293,19 @@ class HotpotQAEnv(ToolEnv):
         if self.qa is None:
             raise ResetNeeded("no task has begun; call reset() before you ask the expert")
         return self.qa
+
+    @staticmethod
+    def answer_scores(prediction: str, answers: Sequence[str]) -> AnswerScores:
+        """Score an answer by the rules of the data set's own script.
+
+        Args:
+            prediction: the answer.
+            answers: the accepted ones.
+
+        Returns:
+            Exact match, and F1 with its precision and recall.
+        """
+        return score_answer(prediction, answers)
 
     @property
     def num_tasks(self) -> int | None:
@@ -295,7 +325,7 @@ class HotpotQAEnv(ToolEnv):
         messages = self._question_messages()
         if self.force_first_search:
             found = self.chat.truncate_text(self._print(list(self._passages.values())), self.max_tool_result_tokens)
-            return _with_text(messages, f"Search results for the question:\n\n{found}")
+            return with_text(messages, f"Search results for the question:\n\n{found}")
         return messages
 
     def _question_messages(self) -> list[Message]:
@@ -306,7 +336,7 @@ class HotpotQAEnv(ToolEnv):
         own: list[Message] = [{"role": str(one["role"]), "content": message_text(one), "trusted": True} for one in self._present.prompt]
         if not own:
             return [self._system_message(), {"role": "user", "content": self._present.question}]
-        return own if own[0]["role"] == "system" else [self._system_message(), *own]
+        return self._with_system(own)
 
     def _require_room(self) -> None:
         """Refuse a task that even without any state is longer than the budget."""
@@ -319,16 +349,11 @@ class HotpotQAEnv(ToolEnv):
 
     def _rebuild(self) -> list[Message]:
         """Make the whole prompt from the state, within the budget; see `AgentEnv._rebuild`."""
-        droppable = len(self._passages) + len(self._feedback) + len(self._queries) + 1
-        low, high = 0, droppable  # the smallest number of dropped items that fits, by bisection; with all dropped the task alone is left
-        middle = 0  # most often nothing needs to go
-        while low < high:
-            if len(self.chat.render(self._state_messages(middle), self.tools)) <= self.rebuild_tokens:
-                high = middle
-            else:
-                low = middle + 1
-            middle = (low + high) // 2
-        return self._state_messages(low)
+        droppable = len(self._passages) + len(self._feedback) + len(self._queries) + 1  # with all dropped the task alone is left
+        dropped = fewest_dropped(
+            droppable, lambda count: len(self.chat.render(self._state_messages(count), self.tools)) <= self.rebuild_tokens
+        )
+        return self._state_messages(dropped)
 
     def _state_messages(self, dropped: int) -> list[Message]:
         """The prompt without the first `dropped` items: passages go first, then feedback, then queries, each oldest first; last the turns."""
@@ -347,7 +372,7 @@ class HotpotQAEnv(ToolEnv):
             left = self.max_turns - self.turn
             parts.append(f"You have {left} {'reply' if left == 1 else 'replies'} left.")
         messages = self._question_messages()
-        return _with_text(messages, "\n\n".join(parts)) if parts else messages
+        return with_text(messages, "\n\n".join(parts)) if parts else messages
 
     def _state_text(self) -> str:
         """The state that a rebuilt prompt shows, as one text."""
@@ -397,11 +422,17 @@ class HotpotQAEnv(ToolEnv):
         tagged = answer is not None
         prediction = answer if tagged else content if self.answer_fallback == "reply" else ""
         assert prediction is not None
-        worth = float(self._answer_reward(prediction, task)) if normalize_answer(prediction) else 0.0
-        exact = answer_reward(prediction, task.answers)
+        scores = self.answer_scores(prediction, task.answers)
+        said = bool(normalize_answer(prediction))  # an answer that normalises to nothing is worth nothing
+        exact = scores.em if said else 0.0
+        rewards = {"em": exact, "f1": scores.f1}
+        worth = rewards[self._answer_reward] if isinstance(self._answer_reward, str) else float(self._answer_reward(prediction, task))
+        return self._graded(worth if said else 0.0, exact == 1.0, tagged, exact, scores.f1, sub_exact_match(prediction, task.golds))
+
+    def _graded(self, worth: float, success: bool, tagged: bool, em: float, f1: float, sub_em: float) -> Score:
+        """The score of an answer that is worth so much, with the format's part."""
         form = self.format_weight if tagged and self._readable else 0.0
-        metrics = {"em": exact, "f1": token_f1(prediction, task.answers).f1, "sub_em": sub_exact_match(prediction, task.golds)}
-        return Score(worth + form, {"answer": worth, "format": form}, exact == 1.0, metrics)
+        return Score(worth + form, {"answer": worth, "format": form}, success, {"em": em, "f1": f1, "sub_em": sub_em})
 
     def _info(self, feedback: str, given: Mapping[str, Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
         task = self._present
@@ -433,21 +464,10 @@ class HotpotQAEnv(ToolEnv):
         turns = self.max_turns - self.turn - 1
         if wanted and turns > 0:
             for count in range(min(self.max_parallel_calls, -(-len(wanted) // turns)), 0, -1):
-                text = self._search_text([_plain(title) for title in wanted[:count]])
+                text = self._calls_text([("search", {"query": _plain(title)}) for title in wanted[:count]])
                 if text is not None:
                     return text
         return self._answer_text()
-
-    def _search_text(self, queries: Sequence[str]) -> str | None:
-        """The calls of one reply; None where the format cannot hold so many, or they are too long."""
-        try:
-            calls = self.tool_format.render_calls(("search", {"query": query}) for query in queries)
-        except ValueError:
-            return None
-        text = self.tool_format.close_reasoning(self._prefix) + calls
-        read = self.tool_format.parse(text, prefix=self._prefix, tools=self._schemas)
-        whole = [call.arguments.get("query") for call in read.calls if call.error is None] == list(queries)
-        return text if whole and len(self.encode_action(text)) <= self.max_action_tokens else None
 
     def _answer_text(self) -> str:
         """The first gold in its tag. Brackets and bars, which could read as tags, are left out: the official normalisation deletes them anyway."""
@@ -464,14 +484,6 @@ def _print_lines(hits: Sequence[Hit]) -> str:
 def _plain(text: str) -> str:
     """The text without what markup is made of, on one line, in the composed spelling that many tokenizers turn it into."""
     return " ".join(unicodedata.normalize("NFC", text).translate(dict.fromkeys(map(ord, "<>[]{}|"), "")).split())
-
-
-def _with_text(messages: list[Message], more: str) -> list[Message]:
-    """The messages with text of the world: a paragraph of the last one, or a message of its own behind what is trusted or not the user's."""
-    last = messages[-1]
-    if last.get("trusted") or last["role"] != "user":
-        return [*messages, {"role": "user", "content": more}]
-    return [*messages[:-1], {**last, "content": f"{last['content']}\n\n{more}"}]
 
 
 def _engine(search: str | SearchEngine) -> SearchEngine:

@@ -20,21 +20,26 @@ For more, subclass `ToolEnv` and override what differs; the hooks, in the order 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
 from agent_gym.chat import Message, load_tokenizer
 from agent_gym.context import Append
 from agent_gym.core import Action, AgentEnv, Observation, Outcome
+from agent_gym.data.samples import is_sample
 from agent_gym.envs.answers import accepted_of, answers_match
+from agent_gym.envs.judge import JudgeFunction
+from agent_gym.envs.row_rewards import RowReward, RowRewards, final_answer, own_reward
 from agent_gym.envs.tool_prompt import PromptEnd, ToolPrompt, turn_end_ids
 from agent_gym.envs.whole_numbers import task_index, whole_number
-from agent_gym.tools.base import BaseTool, ToolContext
+from agent_gym.tools.background import workers
+from agent_gym.tools.base import BaseTool, ToolContext, Toolkit
 from agent_gym.tools.execution import CallResult, ToolSet, arun_calls, run_calls
 from agent_gym.tools.formats import ToolCallFormat
 from agent_gym.tools.parsing import ParsedAction, get_format
@@ -71,6 +76,7 @@ class Score:
 
 _NO_SCORE = Score()
 Reward = Callable[[str | None, Mapping[str, Any]], "float | bool | Score"]
+_Result = TypeVar("_Result")
 
 
 class ToolEnv(AgentEnv):
@@ -79,18 +85,22 @@ class ToolEnv(AgentEnv):
     A seed draws another row in each split, also where all splits have the same rows; `options={"index": i}` is the i-th row in any split.
 
     Where the context only grows (`context="append"`), results are cut shorter than `max_tool_result_tokens` when the turns to come would
-    find no room otherwise. Under the defaults an episode whose first prompt has up to 4,000 tokens never ends by
+    find no room otherwise, and under a token budget when the turn itself would find none beside the task. Under the defaults an episode whose first prompt has up to 4,000 tokens never ends by
     `StopReason.CONTEXT_LIMIT`, however many calls it holds.
 
     Tool schemas are text of the world: control tokens and markers that stand in them are shown as text.
 
     Args:
-        tools: tools (`BaseTool`, or made by `agent_gym.tools.tool`) and names of registered ones.
+        tools: tools (`BaseTool`, or made by `agent_gym.tools.tool`), names of registered ones, and toolkits (`agent_gym.tools.mcp.MCPTools`),
+            which this environment opens and closes.
         tasks: rows, each a mapping with `question` (a text) or `prompt` (a text or chat messages), and `answer` (a text, a number, or a
             list of accepted ones) or `reward_model["ground_truth"]`; `id` and anything else is kept. A mapping from split to rows gives
             each split its own.
         reward: called with the answer (None where the reply had none) and the task; returns a number, a bool or a `Score`. Without it an
             answer that equals an accepted one gives 1, as numbers where both are numbers, else as text without regard to case and blanks.
+        judge: judges the answers of rows whose `reward_model.style` is "model": a function, a registered name, or the address of a server (see
+            `agent_gym.envs.judge`).
+        allow_functions: whether rows whose `reward_model.style` is "function" may name functions to import; registered ones they always may.
         tool_format: how calls are written: a name of `agent_gym.tools.FORMATS` ("hermes", "gpt_oss", "kimi" and so on), "auto", or a
             response template.
         max_parallel_calls: calls of one turn beyond it are not run, and together answered by one error.
@@ -122,9 +132,11 @@ class ToolEnv(AgentEnv):
     def __init__(
         self,
         *,
-        tools: Sequence[BaseTool | str] = (),
+        tools: Sequence[BaseTool | Toolkit | str] = (),
         tasks: Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
         reward: Reward | None = None,
+        judge: str | Mapping[str, Any] | JudgeFunction | None = None,
+        allow_functions: bool = False,
         tool_format: str | Mapping[str, Any] | ToolCallFormat = "hermes",
         max_parallel_calls: int = 4,
         system_prompt: str | None = None,
@@ -144,8 +156,11 @@ class ToolEnv(AgentEnv):
         kwargs["end_of_turn_ids"] = (*kwargs.get("end_of_turn_ids", ()), *turn_end_ids(opened, self.tool_format))
         super().__init__(tokenizer=opened, markers=(*self.tool_format.markers, *markers), tools=prompt.tools, **kwargs)
         self._system_text = prompt.system_text(self.system_prompt if system_prompt is None else system_prompt)
+        self._tool_text = prompt.system_text("")
         self._prompt_end = PromptEnd(self.chat)
         self._reward = reward
+        self._row_rewards = RowRewards(judge, allow_functions)
+        self._row_reward: RowReward | None = None
         self._rows = _rows_of_split(tasks, self.split)
         self._require_answers(self._rows, "tasks")
         self.task: Mapping[str, Any] = _NOTHING
@@ -190,6 +205,8 @@ class ToolEnv(AgentEnv):
         """Refuse rows whose answers are none, where it is we who compare them: before an episode is played, not behind it."""
         if self._reward is None and type(self)._score is ToolEnv._score:
             for index, row in enumerate(rows):
+                if own_reward(row):
+                    continue
                 accepted_of(row, f"{where}[{index}]" if where == "tasks" else where)
 
     def _drawn(self, n: int) -> int:
@@ -212,7 +229,7 @@ class ToolEnv(AgentEnv):
                 f"{dict(self.task)!r:.300}"
             )
         messages = [self._given_message(index, one) for index, one in enumerate(prompt)]
-        return messages if messages[0]["role"] == "system" else [self._system_message(), *messages]
+        return self._with_system(messages)
 
     def _given_message(self, index: int, message: Any) -> Message:
         """A message of the task's own prompt; its content may be parts, of which those of type text are shown."""
@@ -250,8 +267,18 @@ class ToolEnv(AgentEnv):
         if self._reward is not None:
             value = self._reward(answer, self.task)
             return value if isinstance(value, Score) else Score(float(value), is_success=float(value) >= 1.0)
+        if answer is None and is_sample(self.task):
+            answer = final_answer(content)
         right = answer is not None and any(answers_match(answer, one) for one in accepted_of(self.task))
         return Score(float(right), is_success=right)
+
+    def _final_score(self, answer: str | None, content: str) -> Score:
+        """The score of the end: the environment's own, or what the row says that its reward is."""
+        if self._row_reward is None:
+            return self._score(answer, content)
+        worth = self._row_reward(answer, content)
+        metrics = _NOTHING if type(self)._score is ToolEnv._score else self._score(answer, content).metrics
+        return Score(worth, is_success=worth >= 1.0, metrics=metrics)
 
     @property
     def _prefix(self) -> str:
@@ -273,7 +300,11 @@ class ToolEnv(AgentEnv):
 
     def _begin(self, options: dict[str, Any]) -> Observation:
         """Start a task; see `AgentEnv._begin`."""
+        self.tool_set.begin_episode()
         self.task = self._task(options)
+        given = options.get("task")
+        row = given if isinstance(given, Mapping) and is_sample(given) else self.task
+        self._row_reward = None if self._reward is not None else self._row_rewards.of(row, f"task {self.task_id!r}")
         self._entropy = int(self.np_random.integers(2**62))
         self.state = {}
         self._total_calls = self._total_errors = 0
@@ -291,11 +322,20 @@ class ToolEnv(AgentEnv):
     async def _arespond(self, action: Action) -> Outcome:
         """Answer a reply in an event loop; see `AgentEnv._arespond`."""
         parsed = self.tool_format.parse(action.text, prefix=self._prefix, tools=self._schemas)
-        ended = self._without_calls(parsed)
+        ended = await self._aside(lambda: self._without_calls(parsed))
         if ended is not None:
             return ended
         results = await arun_calls(self.tool_set, parsed.calls, self._context(), max_parallel_calls=self.max_parallel_calls)
-        return self._with_results(action, parsed, results)
+        return await self._aside(lambda: self._with_results(action, parsed, results))
+
+    async def _aside(self, call: Callable[[], _Result]) -> _Result:
+        """Make a call, in a worker thread where a judge or a function of a row may be asked: they wait, and the loop must not."""
+        return call() if self._row_reward is None else await asyncio.wrap_future(workers.submit(call))
+
+    def close(self) -> None:
+        """Close what the tools hold open."""
+        self.tool_set.close()
+        super().close()
 
     def _context(self) -> ToolContext:
         return ToolContext(self.task, self.turn, 0, None, self.state, self._entropy)
@@ -304,14 +344,14 @@ class ToolEnv(AgentEnv):
         """The outcome of a reply that answers, or has no call; None where there are calls to run."""
         answer = parsed.answer
         if answer is not None:
-            return self._end(StopReason.ANSWER, self._score(answer, parsed.content), answer, len(parsed.calls))
+            return self._end(StopReason.ANSWER, self._final_score(answer, parsed.content), answer, len(parsed.calls))
         if parsed.calls:
             return None
         if parsed.has_marker:
             text = "Error (invalid_json): there is a part of a tool call, and no whole one. Nothing was run."
             info = {"action_valid": False, "n_malformed": 1}
             return Outcome(Observation(messages=({"role": "tool", "content": text},)), info=info)
-        return self._end(StopReason.NO_CALL, self._score(None, parsed.content), "", 0)
+        return self._end(StopReason.NO_CALL, self._final_score(None, parsed.content), "", 0)
 
     def _with_results(self, action: Action, parsed: ParsedAction, results: Sequence[CallResult]) -> Outcome:
         """The outcome of a reply whose calls have been run."""
@@ -353,7 +393,7 @@ class ToolEnv(AgentEnv):
                     f"the tool {finished.name!r} returned info={{'is_success': {success!r:.100}}}; it must be a bool"
                 ) from error
             return Score(turn.reward, turn.parts, turn.is_success or success, turn.metrics), ""
-        last = self._score(str(answer), content)
+        last = self._final_score(str(answer), content)
         parts = {**self._parts(turn, ())}
         for name, value in self._parts(last, ()).items():
             parts[name] = parts.get(name, 0.0) + value
@@ -382,10 +422,32 @@ class ToolEnv(AgentEnv):
         totals = {"total_tool_calls": self._total_calls, "total_tool_errors": self._total_errors}
         return super()._info(feedback, {**totals, **given}, *args, **kwargs)
 
+    def _calls_text(self, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> str | None:
+        """Write calls as one reply, for experts.
+
+        Args:
+            calls: name and arguments of each.
+
+        Returns:
+            The text; None where the format cannot write them so that they are read back as they are, where there is no such tool, or where
+            the reply would be too long.
+        """
+        try:
+            written = self.tool_format.render_calls((name, dict(arguments)) for name, arguments in calls)
+        except ValueError:
+            return None
+        text = self.tool_format.close_reasoning(self._prefix) + written
+        read = self.tool_format.parse(text, prefix=self._prefix, tools=self._schemas)
+        whole = [(one.name, one.arguments) for one in read.calls if one.error is None] == [(name, dict(given)) for name, given in calls]
+        known = all(name in self.tool_set for name, _ in calls)
+        return text if whole and known and len(self.encode_action(text)) <= self.max_action_tokens else None
+
     def _result_limit(self, action_tokens: int, messages: int) -> int:
-        """Where each of a turn's results is cut: at `max_tool_result_tokens`, or before it where the turns to come would find no room."""
+        """Where each of a turn's results is cut: at `max_tool_result_tokens`, or before it where they, or the turns to come, would find no room."""
         if not isinstance(self.context, Append):
-            return self.max_tool_result_tokens
+            room = self._answer_room(action_tokens)
+            fair = self.max_tool_result_tokens if room is None else room // max(1, messages) - _MESSAGE_OVERHEAD
+            return max(_LEAST, min(self.max_tool_result_tokens, fair))
         floor = max(_FLOOR, (self.max_parallel_calls + 1) * (_LEAST + _MESSAGE_OVERHEAD))
         later = max(0, self.max_turns - self.turn - 1)
         reserved = later * (self.max_action_tokens + 2 * _MESSAGE_OVERHEAD + floor)
@@ -407,6 +469,13 @@ class ToolEnv(AgentEnv):
     def _system_message(self) -> Message:
         """The system message: our own text, in which the format's markers may stand for what they are."""
         return {"role": "system", "content": self._system_text, "trusted": True}
+
+    def _with_system(self, messages: Sequence[Message]) -> list[Message]:
+        """The messages of a row behind our system message, or behind their own, which is its author's and is told of the tools as ours is."""
+        first = messages[0]
+        if first["role"] != "system":
+            return [self._system_message(), *messages]
+        return [{**first, "content": f"{first['content']}\n\n{self._tool_text}".strip(), "trusted": True}, *messages[1:]]
 
     @property
     def num_tasks(self) -> int | None:

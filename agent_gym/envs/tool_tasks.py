@@ -19,7 +19,7 @@ from agent_gym.data.samples import read_rows
 from agent_gym.envs.answers import accepted_of
 from agent_gym.envs.tool import Score, ToolEnv
 from agent_gym.envs.whole_numbers import whole_number
-from agent_gym.tools.base import BaseTool
+from agent_gym.tools.base import BaseTool, Toolkit
 from agent_gym.tools.calculator import evaluate, format_number
 from agent_gym.tools.execution import CallResult
 from agent_gym.tools.units import UNITS, convert, find_unit
@@ -196,7 +196,7 @@ class ToolTaskEnv(ToolEnv):
         *,
         dataset: str | Path = "embedded",
         data_dir: str | Path | None = None,
-        tools: Sequence[BaseTool | str] | None = None,
+        tools: Sequence[BaseTool | Toolkit | str] | None = None,
         tasks: Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -214,9 +214,13 @@ class ToolTaskEnv(ToolEnv):
         number = whole_number("options['index']", options["index"]) if "index" in options else int(self.np_random.integers(2**53))
         if number < 0:
             raise ValueError(f"options['index'] is {number}; tasks are counted from 0")
-        task = make_task(self.split, number)
+        task = self._generate(number)
         self.task_id = str(task["id"])
         return task
+
+    def _generate(self, number: int) -> Mapping[str, Any]:
+        """Make the generated task of a number, with `id`, `question`, `answer` and `plan`."""
+        return make_task(self.split, number)
 
     def _after_calls(self, results: Sequence[CallResult]) -> Score:
         """Follow the plan of the task as far as the calls have; see `ToolEnv._after_calls`."""
@@ -232,7 +236,9 @@ class ToolTaskEnv(ToolEnv):
         return Score()
 
     def expert(self) -> Callable[[], str] | None:
-        """Return the expert of a generated task (or of a row with a `plan` of calls): the next call of the plan, then the answer.
+        """Return the expert of a generated task (or of a row with a `plan` of calls): the next calls of the plan, then the answer.
+
+        It makes one call per reply, and several where there are more of them than replies left.
 
         Returns:
             The function; None for rows without a plan.
@@ -242,15 +248,14 @@ class ToolTaskEnv(ToolEnv):
     def _next_right_action(self) -> str:
         if not self.task:
             raise ResetNeeded("no task has begun; call reset() before you ask the expert")
-        plan = self.task.get("plan") or ()
-        begun = self.tool_format.close_reasoning(self._prefix)
-        if self._done < len(plan):
-            step = plan[self._done]
-            try:
-                return begun + self.tool_format.render_call(step["name"], step["arguments"])
-            except ValueError:  # a format that cannot write this call
-                pass
-        return f"{begun}<answer>{accepted_of(self.task)[0]}</answer>"
+        left = (self.task.get("plan") or ())[self._done :]
+        turns = self.max_turns - self.turn - 1
+        if turns > 0:
+            for count in range(min(self.max_parallel_calls, -(-len(left) // turns)), 0, -1):
+                text = self._calls_text([(step["name"], step["arguments"]) for step in left[:count]])
+                if text is not None:
+                    return text
+        return f"{self.tool_format.close_reasoning(self._prefix)}<answer>{accepted_of(self.task)[0]}</answer>"
 
 
 def _read_tasks(dataset: str | Path, data_dir: str | Path | None) -> list[Mapping[str, Any]]:

@@ -16,8 +16,9 @@ import itertools
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -137,7 +138,8 @@ class EnvPool:
 
     Args:
         env_factory: (normalised row) -> environment; None makes `row["env_id"]` with `row["env_kwargs"]` through `gymnasium.make`.
-        max_idle: the most idle environments of one kind that are kept.
+        max_idle: the most idle environments of one kind that are kept, and half of those of all kinds together: where the rows of a file have
+            keywords each of their own, those used longest ago are closed.
     """
 
     def __init__(self, env_factory: Callable[[dict[str, Any]], gymnasium.Env[Any, Any]] | None = None, *, max_idle: int = 256) -> None:
@@ -171,11 +173,18 @@ class EnvPool:
 
     def give_back(self, kind: str, env: StepRecorder) -> None:
         """Keep an environment for the next row, or close it when there are enough."""
-        idle = self._idle.setdefault(kind, [])
+        idle = self._idle.pop(kind, [])
+        self._idle[kind] = idle  # the kind used last stands last
         if len(idle) < self._max_idle:
             idle.append(env)
         else:
             env.close()
+        while sum(map(len, self._idle.values())) > 2 * self._max_idle:
+            oldest = next(iter(self._idle))
+            if not self._idle[oldest]:
+                del self._idle[oldest]
+                continue
+            self._idle[oldest].pop(0).close()
 
     def close(self) -> None:
         """Close all idle environments."""
@@ -278,15 +287,29 @@ class RolloutEnv:
         if self._env is None:
             self._env = self._pool.take(self._kind)
         if self._env is None:
-            self._env = await self._call("make", lambda: self._pool.make(self.row))
+            with self._naming("field 'env_kwargs': "):
+                self._env = await self._call("make", lambda: self._pool.make(self.row))
         self._awaitable = can_await(self._env)
         env, given = self._env, dict(self.row["options"] if options is None else options)
         env.group_id = self.row["group_id"]
         env.sampling = {**self.sampling(self._sampling).to_dict(), "seed": self._sampling.seed}
         chosen = self.row["seed"] if seed is None else seed
         self.session = object()
-        await self._call("reset", lambda: env.reset(seed=chosen, options=given or None))
+        with self._naming(""):
+            await self._call("reset", lambda: env.reset(seed=chosen, options=given or None))
         return env.prompt_ids
+
+    @contextmanager
+    def _naming(self, field: str) -> Iterator[None]:
+        """Say of which row of a file an environment could not be made or reset: whoever wrote the row wants to know."""
+        try:
+            yield
+        except (ValueError, TypeError, LookupError, OSError, ImportError) as error:
+            where = self.row.get("where")
+            if not where:
+                raise
+            words = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+            raise ValueError(f"{where}: {field}{words}") from error
 
     async def step(self, action: Generation | Any) -> tuple[float, bool, bool, dict[str, Any]]:
         """Act.

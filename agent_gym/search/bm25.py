@@ -241,6 +241,20 @@ class LuceneBM25:
         ranked: list[int] = found[np.lexsort((self._tie_ranks[found], -best))[:k]].tolist()
         return tuple(ranked)
 
+    def idf(self, terms: Sequence[str]) -> list[float]:
+        """How much the terms tell apart, as scores weigh them.
+
+        Args:
+            terms: As `analyze` gives them.
+
+        Returns:
+            One number for each, above 0; 0 for a term that no document has.
+        """
+        rows = [self._known_row(term) for term in terms]
+        sizes = [0 if row is None else int(self._offsets[row + 1] - self._offsets[row]) for row in rows]
+        found: list[float] = _idf(np.array(sizes, dtype=np.int64), self._with_terms).tolist()
+        return [weight if size else 0.0 for weight, size in zip(found, sizes, strict=True)]
+
     def _known_row(self, term: str) -> int | None:
         """The row of a term; looking one up in a mapped vocabulary costs more than ranking."""
         known = self._known_rows

@@ -11,20 +11,17 @@ faces a network.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import queue
-import socket
-import socketserver
 import threading
 from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
 from agent_gym.core import EnvFault
+from agent_gym.search.serving import JsonHandler, JsonServer, Refused
 from agent_gym.search.types import Hit, Searcher, join_contents
 
 __all__ = ["SearchServer", "serve"]
@@ -32,7 +29,7 @@ __all__ = ["SearchServer", "serve"]
 _log = logging.getLogger(__name__)
 
 
-class SearchServer:
+class SearchServer(JsonServer):
     """A running or runnable server. The port is taken at construction, so `url` is known before it answers."""
 
     def __init__(
@@ -60,53 +57,19 @@ class SearchServer:
         """
         self._batcher = _Batcher(searcher)
         try:
-            self._server = _Server((host, port), self._batcher, searcher, max_body_bytes, max_queries, max_k)
-        except OSError as error:
+            super().__init__(_Handler, _Content(self._batcher, searcher, max_body_bytes, max_queries, max_k), host, port)
+        except OSError:
             self._batcher.close()
-            raise OSError(
-                error.errno, f"cannot serve on {host}:{port}: {error.strerror}; take another port, or 0 for a free one"
-            ) from error
-        self._thread: threading.Thread | None = None
-
-    @property
-    def port(self) -> int:
-        """The port it listens on."""
-        return int(self._server.server_address[1])
+            raise
 
     @property
     def url(self) -> str:
         """Where queries are posted to."""
-        host = str(self._server.server_address[0])
-        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/retrieve"
+        return f"{self.base}/retrieve"
 
-    def __enter__(self) -> SearchServer:
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, name="agent-gym-search", daemon=True
-        )
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-    def run(self) -> None:
-        """Serves in this thread until it is interrupted (Ctrl-C), then closes."""
-        try:
-            self._server.serve_forever()
-        except KeyboardInterrupt:
-            _log.info("interrupted, closing")
-        finally:
-            self.close()
-
-    def close(self) -> None:
-        """Stops serving and gives the port back. Requests that wait are answered 503. May be called twice."""
-        if self._thread is not None:
-            self._server.shutdown()
-            self._thread.join()
-            self._thread = None
+    def _release(self) -> None:
+        """Ends the search thread; requests that wait are answered 503."""
         self._batcher.close()
-        self._server.server_close()
-        self._server.close_connections()
 
 
 def serve(searcher: Searcher, host: str = "127.0.0.1", port: int = 0, **limits: int) -> SearchServer:
@@ -180,129 +143,70 @@ class _Batcher:
             start += len(queries)
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 512
-
-    def __init__(
-        self, address: tuple[str, int], batcher: _Batcher, searcher: Searcher, max_body_bytes: int, max_queries: int, max_k: int
-    ) -> None:
-        self.batcher, self.searcher = batcher, searcher
-        self.max_body_bytes, self.max_queries, self.max_k = max_body_bytes, max_queries, max_k
-        self._open: set[socket.socket] = set()
-        self._open_lock = threading.Lock()
-        super().__init__(address, _Handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        with self._open_lock:
-            self._open.add(request)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        with self._open_lock:
-            self._open.discard(request)
-        super().shutdown_request(request)
-
-    def close_connections(self) -> None:
-        """Ends connections that clients keep open, so that their threads end."""
-        with self._open_lock:
-            for connection in self._open:
-                with contextlib.suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)
-
-    def server_bind(self) -> None:
-        # The base class looks up the host's name here, which can take seconds without a network.
-        socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        _log.debug("the connection from %s broke", client_address, exc_info=True)
+@dataclass(frozen=True)
+class _Content:
+    batcher: _Batcher
+    searcher: Searcher
+    max_body_bytes: int
+    max_queries: int
+    max_k: int
 
 
-class _Refused(Exception):
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server_version = "agent-gym"
-    sys_version = ""
-    timeout: ClassVar[float] = 60.0
-    """Seconds that a connection may stay silent."""
-    wbufsize = -1
-    disable_nagle_algorithm = True
-    server: _Server
+class _Handler(JsonHandler):
+    @property
+    def _content(self) -> _Content:
+        content: _Content = self.server.content
+        return content
 
     def do_GET(self) -> None:
         if self.path.partition("?")[0] == "/health":
-            self._reply(200, {"status": "ok", "fingerprint": self.server.searcher.fingerprint})
+            self.reply(200, {"status": "ok", "fingerprint": self._content.searcher.fingerprint})
         else:
-            self._fail(_Refused(404, "there are POST /retrieve and GET /health"))
+            self.fail(Refused(404, "there are POST /retrieve and GET /health"))
 
     def do_POST(self) -> None:
         try:
             if self.path.partition("?")[0] != "/retrieve":
-                raise _Refused(404, "there are POST /retrieve and GET /health")
+                raise Refused(404, "there are POST /retrieve and GET /health")
             queries, k, with_scores = self._request()
-        except _Refused as refusal:
-            self._fail(refusal)
+        except Refused as refusal:
+            self.fail(refusal)
             return
         try:
-            results = self.server.batcher.search(queries, k)
+            results = self._content.batcher.search(queries, k)
         except (EnvFault, CancelledError) as error:
-            self._fail(_Refused(503, f"the search engine is not available: {error}"))
+            self.fail(Refused(503, f"the search engine is not available: {error}"))
         except Exception as error:  # noqa: BLE001 - a search engine may raise anything; the server stays up
             _log.warning("the search engine failed", exc_info=True)
-            self._fail(_Refused(500, f"the search engine failed: {type(error).__name__}"))
+            self.fail(Refused(500, f"the search engine failed: {type(error).__name__}"))
         else:
-            self._reply(200, {"result": [[_as_json(hit, with_scores) for hit in hits] for hits in results]})
+            self.reply(200, {"result": [[_as_json(hit, with_scores) for hit in hits] for hits in results]})
 
     def _request(self) -> tuple[list[str], int, bool]:
         """Reads and checks a request: its queries, hits per query, and whether scores are asked for."""
         if "Transfer-Encoding" in self.headers or not (length := self.headers.get("Content-Length", "")).isdecimal():
-            raise _Refused(411, "send the body in one piece with its Content-Length")
-        if int(length[:20]) > self.server.max_body_bytes:
-            raise _Refused(413, f"the body has {length[:20]} bytes, at most {self.server.max_body_bytes} are taken")
+            raise Refused(411, "send the body in one piece with its Content-Length")
+        if int(length[:20]) > self._content.max_body_bytes:
+            raise Refused(413, f"the body has {length[:20]} bytes, at most {self._content.max_body_bytes} are taken")
         body = self.rfile.read(int(length))
         try:
             request = json.loads(body)
         except (ValueError, RecursionError) as error:
-            raise _Refused(400, f"the body is no JSON: {error}") from error
+            raise Refused(400, f"the body is no JSON: {error}") from error
         if not isinstance(request, dict):
-            raise _Refused(400, 'the body should be an object {"queries": [...], "topk": 3, "return_scores": true}')
+            raise Refused(400, 'the body should be an object {"queries": [...], "topk": 3, "return_scores": true}')
         queries = request.get("queries")
         if not isinstance(queries, list) or not all(isinstance(query, str) for query in queries):
-            raise _Refused(400, '"queries" should be a list of strings')
-        if len(queries) > self.server.max_queries:
-            raise _Refused(400, f'"queries" has {len(queries)} entries, at most {self.server.max_queries} are taken')
+            raise Refused(400, '"queries" should be a list of strings')
+        if len(queries) > self._content.max_queries:
+            raise Refused(400, f'"queries" has {len(queries)} entries, at most {self._content.max_queries} are taken')
         k = 3 if request.get("topk") is None else request["topk"]
-        if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= self.server.max_k:
-            raise _Refused(400, f'"topk" should be a whole number from 1 to {self.server.max_k}, not {k!r:.100}')
+        if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= self._content.max_k:
+            raise Refused(400, f'"topk" should be a whole number from 1 to {self._content.max_k}, not {k!r:.100}')
         with_scores = False if request.get("return_scores") is None else request["return_scores"]
         if not isinstance(with_scores, bool):
-            raise _Refused(400, f'"return_scores" should be true or false, not {with_scores!r:.100}')
+            raise Refused(400, f'"return_scores" should be true or false, not {with_scores!r:.100}')
         return queries, k, with_scores
-
-    def _fail(self, refusal: _Refused) -> None:
-        if refusal.status in (404, 411, 413):  # the body was not read, so the next request cannot be found behind it
-            self.close_connection = True
-        self._reply(refusal.status, {"error": str(refusal)})
-
-    def _reply(self, status: int, content: dict[str, Any]) -> None:
-        body = json.dumps(content).encode("ascii")
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        if self.close_connection:
-            self.send_header("Connection", "close")
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        _log.debug("%s %s", self.address_string(), format % args)
 
 
 def _as_json(hit: Hit, with_score: bool) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from agent_gym.testing.subject import Frame, NotApplicable, Subject, attribute, 
 __all__ = ["expert_succeeds", "wrong_answer"]
 
 _TASKS = 6
+_CHANCE_TASKS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +29,11 @@ class _Solution:
         return float(sum(frame.reward for frame in self.frames))
 
 
-def _solutions(subject: Subject) -> list[_Solution]:
+def _solutions(subject: Subject, tasks: int = _TASKS) -> list[_Solution]:
     solutions = []
     with subject.made() as env:
         limit = max(int(attribute(env, "max_turns", 0) or 0), 100)
-        for seed in range(subject.seed, subject.seed + _TASKS):
+        for seed in range(subject.seed, subject.seed + tasks):
             frames = [frame_of_reset(env.reset(seed=seed))]
             ask = subject.expert_of(env)
             actions: list[NDArray[np.int64]] = []
@@ -47,8 +48,16 @@ def _solutions(subject: Subject) -> list[_Solution]:
 def expert_succeeds(subject: Subject) -> None:
     """The expert ends its episodes with `is_success`, and nothing that was played on the same task earns more.
 
+    An episode that was not played to its end has not paid all its costs yet, so that it may have lost less than the expert, and must not have won more.
+    Where chance decides too (`AgentEnv.chance`), the expert must succeed at times, and earn more than somebody who says nothing.
+
     Protects the reward: a task whose gold answer scores 0 teaches the opposite (verifiers asks the same of its tasksets before they run).
     """
+    with subject.made() as env:
+        by_chance = bool(attribute(env, "chance", False))
+    if by_chance:
+        _expert_wins_at_times(subject)
+        return
     solutions = _solutions(subject)
     for solution in solutions:
         last = solution.frames[-1]
@@ -65,13 +74,41 @@ def expert_succeeds(subject: Subject) -> None:
     best = {solution.seed: solution.total for solution in solutions}
     with subject.made() as env:
         for script in subject.scripts:
-            total = float(sum(frame.reward for frame in subject.play(env, script)))
-            if script.seed in best and total > best[script.seed] + 1e-9:
+            frames = subject.play(env, script)
+            total = float(sum(frame.reward for frame in frames))
+            if script.seed in best and total > max(best[script.seed], -np.inf if frames[-1].ended else 0.0) + 1e-9:
                 fail(
                     f"the {script.name} actions earn {total} on the task of seed {script.seed}, the expert {best[script.seed]}",
                     "the expert earns the most",
                     "look for a reward that can be had without solving the task",
                 )
+
+
+def _expert_wins_at_times(subject: Subject) -> None:
+    """The rule where chance decides too."""
+    solutions = _solutions(subject, _CHANCE_TASKS)
+    if open_ones := [solution.seed for solution in solutions if not solution.frames[-1].ended]:
+        fail(f"the expert has not ended the tasks of the seeds {open_ones}", "an end", "let the expert play on until the task ends")
+    if not any(solution.frames[-1].info.get("is_success") for solution in solutions):
+        fail(
+            f"the expert succeeded on none of {_CHANCE_TASKS} tasks",
+            "info['is_success'] at the end of some of its episodes, where chance decides too",
+            "let expert() read the state at each call; look at the format of its answer",
+        )
+    silent = []
+    with subject.made() as env:
+        for solution in solutions[:_TASKS]:
+            frames = [frame_of_reset(env.reset(seed=solution.seed))]
+            while not frames[-1].ended and len(frames) <= max(int(attribute(env, "max_turns", 0) or 0), 100):
+                frames.append(frame_of_step(env.step(np.empty(0, dtype=np.int64))))
+            silent.append(float(sum(frame.reward for frame in frames)))
+    mean = float(np.mean([solution.total for solution in solutions]))
+    if float(np.mean(silent)) >= mean:
+        fail(
+            f"empty replies earn {np.mean(silent):.3f} a task, the expert {mean:.3f} on {_CHANCE_TASKS} tasks",
+            "the expert earns more than somebody who says nothing",
+            "let a reply that does nothing cost something where the best play may lose",
+        )
 
 
 @check("expert_succeeds", "any_action")

@@ -15,7 +15,7 @@ Args:
 Nothing here imports torch, and transformers only where a response template is read.
 """
 
-from agent_gym.tools.base import BaseTool, ToolContext, ToolResult, get_tool, register_tool, tool_names
+from agent_gym.tools.base import BaseTool, ToolContext, Toolkit, ToolResult, get_tool, register_tool, tool_names
 from agent_gym.tools.calls import ParsedAction, ToolCall, extract_answer
 from agent_gym.tools.execution import ERROR_KINDS, CallResult, ToolSet, arun_calls, run_calls
 from agent_gym.tools.formats import ToolCallFormat
@@ -34,6 +34,7 @@ __all__ = [
     "ToolContext",
     "ToolResult",
     "ToolSet",
+    "Toolkit",
     "arun_calls",
     "extract_answer",
     "function_schema",

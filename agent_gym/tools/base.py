@@ -13,7 +13,7 @@ import inspect
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -22,7 +22,18 @@ import numpy as np
 
 from agent_gym.tools.validation import ArgumentChecker, check_parameters
 
-__all__ = ["ASYNC_TIMEOUT", "BaseTool", "ToolContext", "ToolResult", "get_tool", "nearest", "register_tool", "tool_names"]
+__all__ = [
+    "ASYNC_TIMEOUT",
+    "BaseTool",
+    "OpenToolkit",
+    "ToolContext",
+    "ToolResult",
+    "Toolkit",
+    "get_tool",
+    "nearest",
+    "register_tool",
+    "tool_names",
+]
 
 ASYNC_TIMEOUT = 10.0
 """Seconds that an asynchronous tool may take unless it says otherwise; a synchronous one has no limit of its own."""
@@ -194,8 +205,42 @@ class BaseTool(ABC):
             )
         return self._checker
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: all but the compiled checker, which the copy makes anew."""
+        return {key: value for key, value in self.__dict__.items() if key != "_checker"}
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}(name={self.name!r})"
+
+
+class OpenToolkit(ABC):
+    """Tools that hold something open: what `Toolkit.open` returns.
+
+    Attributes:
+        tools: the same for as long as it lives.
+    """
+
+    tools: Sequence[BaseTool]
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Get ready for an episode. `agent_gym.core.EnvFault` says that the world is broken."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what is held open. It may be called more than once."""
+
+
+class Toolkit(ABC):
+    """Several tools that come together and hold something open, such as a session with a server. Each environment opens its own."""
+
+    @abstractmethod
+    def open(self) -> OpenToolkit:
+        """Open it.
+
+        Returns:
+            The tools.
+        """
 
 
 def _plain(value: Any) -> Any:
@@ -225,7 +270,9 @@ ToolFactory = Callable[..., BaseTool]
 _Registered = TypeVar("_Registered", bound=ToolFactory)
 
 _REGISTRY: dict[str, str | ToolFactory] = {
+    "calc_gsm8k_reward": "agent_gym.tools.gsm8k:GSM8KOracle",
     "calculator": "agent_gym.tools.calculator:Calculator",
+    "python": "agent_gym.tools.sandbox.tool:PythonTool",
     "unit_converter": "agent_gym.tools.units:UnitConverter",
 }
 

@@ -1,8 +1,8 @@
 """A calculator: arithmetic on exact numbers, safe to hand to a model.
 
 The expression is parsed by Python's own parser and evaluated over a closed list of syntax nodes: numbers, `+ - * / // % **`, signs and
-parentheses. There are no names, calls, attributes, strings or comparisons. Size is bounded before the work is done, so that no expression
-costs noticeable time or memory.
+parentheses. There are no names, calls, attributes, strings or comparisons: a text with any other character never reaches the parser. Size is
+bounded before the work is done, so that no expression costs noticeable time or memory.
 
 Numbers are exact fractions, not floats: 0.1 + 0.2 is 0.3. A result that is no finite decimal is shown rounded to 12 significant digits.
 """
@@ -28,8 +28,10 @@ SIGNIFICANT_DIGITS = 12
 """Of a result that is no finite decimal."""
 ROOT_DIGITS = 50
 """Significant digits that are carried of a power that is no rational number; more than are shown, so that it is shown rounded."""
+_ALPHABET = frozenset("0123456789.+-*/%()_eE \t\r\n")
 _MAX_DEPTH = 60
 _MAX_SHOWN = 40  # digits of an exact result
+_ALLOWED = "only numbers, + - * / // % ** and parentheses are allowed"
 
 
 class CalculatorError(ValueError):
@@ -102,6 +104,8 @@ def evaluate(expression: str) -> Fraction:
     text = expression.strip().replace("^", "**").replace("×", "*").replace("÷", "/").replace("−", "-")
     if not text:
         raise CalculatorError("the expression is empty")
+    if not _ALPHABET.issuperset(text):
+        raise CalculatorError(_ALLOWED)
     if text.count("(") > _MAX_DEPTH:
         raise CalculatorError("there are too many parentheses")
     try:
@@ -134,12 +138,12 @@ def _value(node: ast.expr, text: str) -> Fraction:
             case ast.Div():
                 return _checked(left / _nonzero(right))
             case ast.FloorDiv():
-                return Fraction(left // _nonzero(right))
+                return _checked(Fraction(left // _nonzero(right)))
             case ast.Mod():
-                return left % _nonzero(right)
+                return _checked(left % _nonzero(right))
             case ast.Pow():
                 return _checked(_power(left, right))
-    raise CalculatorError("only numbers, + - * / // % ** and parentheses are allowed")
+    raise CalculatorError(_ALLOWED)
 
 
 def _number(written: str, value: Any) -> Fraction:

@@ -26,7 +26,7 @@ import numpy as np
 
 from agent_gym.core import EnvFault
 from agent_gym.tools.background import BackgroundLoop, background, never_waits, workers
-from agent_gym.tools.base import _NOTHING, BaseTool, ToolContext, ToolResult, get_tool, nearest
+from agent_gym.tools.base import _NOTHING, BaseTool, OpenToolkit, ToolContext, Toolkit, ToolResult, get_tool, nearest
 from agent_gym.tools.calls import ToolCall
 from agent_gym.tools.schema import FunctionTool
 
@@ -83,27 +83,64 @@ class ToolSet(Mapping[str, BaseTool]):
     """The tools of an environment, by name.
 
     Args:
-        tools: tools, or names of registered ones.
+        tools: tools, names of registered ones, and toolkits, which are opened.
 
     Raises:
         ValueError: if two have one name, a name is not registered or a tool is not valid.
-        TypeError: if one is neither a tool nor a name.
+        TypeError: if one is none of them.
+        EnvFault: if a toolkit cannot be opened.
     """
 
-    def __init__(self, tools: Iterable[BaseTool | str] = ()) -> None:
+    def __init__(self, tools: Iterable[BaseTool | Toolkit | str] = ()) -> None:
         self._tools: dict[str, BaseTool] = {}
-        for given in tools:
-            made = get_tool(given) if isinstance(given, str) else given
-            if not isinstance(made, BaseTool):
-                raise TypeError(
-                    f"a tool is a BaseTool or the name of a registered one, not {given!r}; "
-                    "agent_gym.tools.tool makes one from a typed function"
-                )
-            made.check()
-            if made.name in self._tools:
-                raise ValueError(f"two tools are named {made.name!r}; give one of them another name")
-            self._tools[made.name] = made
+        self._open: list[OpenToolkit] = []
+        try:
+            for given in tools:
+                self._add(given)
+        except BaseException:
+            self.close()
+            raise
         self._prepared = {name: _Prepared(made) for name, made in self._tools.items()}
+
+    def _add(self, given: BaseTool | Toolkit | str) -> None:
+        if isinstance(given, Toolkit):
+            opened = given.open()
+            self._open.append(opened)
+            for one in opened.tools:
+                self._add(one)
+            return
+        made = get_tool(given) if isinstance(given, str) else given
+        if not isinstance(made, BaseTool):
+            raise TypeError(
+                f"a tool is a BaseTool, a Toolkit or the name of a registered one, not {given!r}; "
+                "agent_gym.tools.tool makes one from a typed function"
+            )
+        made.check()
+        if made.name in self._tools:
+            raise ValueError(f"two tools are named {made.name!r}; give one of them another name")
+        self._tools[made.name] = made
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: the tools, and not what was worked out from them."""
+        return {key: value for key, value in self.__dict__.items() if key != "_prepared"}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._prepared = {name: _Prepared(made) for name, made in self._tools.items()}
+
+    def begin_episode(self) -> None:
+        """Get what is held open ready for an episode.
+
+        Raises:
+            EnvFault: if the world is broken.
+        """
+        for one in self._open:
+            one.begin()
+
+    def close(self) -> None:
+        """Close what is held open."""
+        for one in self._open:
+            one.close()
 
     def __getitem__(self, name: str) -> BaseTool:
         return self._tools[name]

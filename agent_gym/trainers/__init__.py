@@ -17,14 +17,16 @@ if TYPE_CHECKING:
     from agent_gym.trainers.config import AgentGRPOConfig
     from agent_gym.trainers.grpo import AgentGRPOTrainer
     from agent_gym.trainers.metrics import METRICS
+    from agent_gym.trainers.replay import ReplayBuffer
     from agent_gym.trainers.rows import build_rows, plan
 
-__all__ = ["METRICS", "AgentGRPOConfig", "AgentGRPOTrainer", "build_rows", "get_advantage", "plan", "register_advantage"]
+__all__ = ["METRICS", "AgentGRPOConfig", "AgentGRPOTrainer", "ReplayBuffer", "build_rows", "get_advantage", "plan", "register_advantage"]
 
 _WHERE = {
     "AgentGRPOConfig": "config",
     "AgentGRPOTrainer": "grpo",
     "METRICS": "metrics",
+    "ReplayBuffer": "replay",
     "build_rows": "rows",
     "get_advantage": "advantages",
     "plan": "rows",

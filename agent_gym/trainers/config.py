@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from agent_gym.trainers.advantages import check_advantage
+from agent_gym.trainers.replay import CORRECTIONS
 from agent_gym.trainers.rows import LEVELS
 
 try:
@@ -61,6 +62,12 @@ class AgentGRPOConfig(GRPOConfig):  # type: ignore[misc,unused-ignore]  # TRL's 
             the training ("stop").
         max_fault_retries: so often such an episode is begun again before it counts as a fault.
         max_no_signal_batches: stop after so many generation batches in a row without any advantage; 0 never stops.
+        replay_files: trajectory files whose episodes are trained on again beside the fresh ones (see `agent_gym.trainers.replay`).
+        replay_ratio: replayed episodes per fresh one, as close as whole groups come.
+        replay_max_age: the greatest age of a replayed episode in policy versions; older ones are left out and counted. None: no limit.
+        replay_correction: weight of what is replayed: "token_truncate" (min(ratio, is_clip) per token), "step_truncate" (the same on the product over
+            an action), or "imitation": weight 1 and advantage 1 for every action, for episodes without log-probabilities.
+        replay_base_version: policy version of the weights that the run begins with; None takes the newest in the files.
     """
 
     has_critic: ClassVar[bool] = False
@@ -91,6 +98,11 @@ class AgentGRPOConfig(GRPOConfig):  # type: ignore[misc,unused-ignore]  # TRL's 
     on_fault: str = field(default="drop", metadata={"help": "'drop' or 'stop'."})
     max_fault_retries: int = field(default=2, metadata={"help": "Retries of an episode whose world broke."})
     max_no_signal_batches: int = field(default=3, metadata={"help": "Stop after so many batches without signal; 0: never."})
+    replay_files: list[str] | None = field(default=None, metadata={"help": "Trajectory files that are trained on again."})
+    replay_ratio: float = field(default=0.5, metadata={"help": "Replayed episodes per fresh one."})
+    replay_max_age: int | None = field(default=None, metadata={"help": "Greatest age of a replayed episode in policy versions."})
+    replay_correction: str = field(default="token_truncate", metadata={"help": "'token_truncate', 'step_truncate' or 'imitation'."})
+    replay_base_version: int | None = field(default=None, metadata={"help": "Policy version that the run begins with; None: the newest."})
 
     def __post_init__(self) -> None:
         """Fill in device-dependent defaults, let TRL check its own, then refuse what would break exactness.
@@ -126,6 +138,7 @@ def _check_choices(args: Any) -> None:
         ("loss_level", LEVELS),
         ("is_correction", IS_CORRECTIONS),
         ("on_fault", ("drop", "stop")),
+        ("replay_correction", CORRECTIONS),
         ("scale_rewards", ("group", "batch", "none")),
     )
     for name, allowed in choices:
@@ -139,8 +152,10 @@ def _check_choices(args: Any) -> None:
         value = getattr(args, name)
         if value is not None and value < 1:
             raise ValueError(f"{name}={value} must be at least 1")
-    for name in ("max_fault_retries", "max_no_signal_batches"):
-        if getattr(args, name) < 0:
+    if not (math.isfinite(args.replay_ratio) and args.replay_ratio > 0):
+        raise ValueError(f"replay_ratio={args.replay_ratio} must be a positive number: replayed episodes per fresh one")
+    for name in ("max_fault_retries", "max_no_signal_batches", "replay_max_age", "replay_base_version"):
+        if getattr(args, name) is not None and getattr(args, name) < 0:
             raise ValueError(f"{name}={getattr(args, name)} must not be negative")
 
 

@@ -23,6 +23,7 @@ import torch
 from transformers import AutoModelForCausalLM, TrainerCallback
 
 from agent_gym._names import as_ids
+from agent_gym.chat import tokenizer_fingerprint
 from agent_gym.evaluation import MODEL_ARMS, Evaluation, Played, evaluate
 from agent_gym.policies import TransformersPolicy
 from agent_gym.runs import RunFolder
@@ -32,9 +33,10 @@ from agent_gym.trainers.environments import EnvironmentMaker
 from agent_gym.trainers.grpo import AgentGRPOTrainer
 from agent_gym.trainers.presets import DEFAULT_ENV, get_preset
 from agent_gym.trainers.presets.base import EmbeddedConfig, Preset
+from agent_gym.trainers.replay import ReplayBuffer, keep_in_run
 from agent_gym.trainers.run_callback import RunCallback
 
-__all__ = ["EmbeddedConfig", "run_embedded"]
+__all__ = ["EmbeddedConfig", "open_replay", "run_embedded"]
 
 Progress = Callable[[str, int, int, Mapping[str, Any]], None]
 Interrupt = Callable[[Callable[[], None]], AbstractContextManager[None]]
@@ -72,7 +74,7 @@ def run_embedded(
     Raises:
         WarmStartFailed: if imitation does not take.
         RunFolderError: if the folder cannot be used.
-        ValueError: if the environment has no preset, or the settings are another one's.
+        ValueError: if the environment has no preset, the settings are another one's, or what is to be replayed cannot be.
     """
     if resume and RunFolder(output_dir).exists:
         stored = RunFolder(output_dir).config
@@ -113,6 +115,7 @@ class _Run:
         self.preset, self.config, self.run, self.seed, self.progress = preset, config, run, seed, progress
         self.tokenizer: Any = preset.tokenizer()
         self.began = time.monotonic()
+        self.replay: ReplayBuffer | None = None
 
     def finish(self, resume: bool, interrupt: Interrupt | None) -> RunFolder | None:
         """Do what is not done yet, and keep the time that it took, for a run that goes on."""
@@ -125,6 +128,9 @@ class _Run:
         """Do what is not done yet."""
         if self.run.summary is not None:
             return self.run
+        if self.config.replay:  # before anything that takes its time
+            self.replay = open_replay(self.config, self.tokenizer)
+            keep_in_run(self.replay, self.run)
         before = self.measured("before")
         if before is None:
             self.imitate()
@@ -209,6 +215,7 @@ class _Run:
             report_to="none",
             disable_tqdm=True,
             log_level="error",
+            **({"replay_ratio": config.replay["ratio"]} if "ratio" in config.replay else {}),
         )
         trainer = AgentGRPOTrainer(
             model,
@@ -216,6 +223,7 @@ class _Run:
             env=self.preset.env_id,
             env_kwargs={**self.preset.keywords(config), "split": self.preset.splits.train},
             processing_class=self.tokenizer,
+            replay=self.replay,
         )
         callback = RunCallback(self.run, lambda step, total, values: self.progress("train", step, total, values))
         trainer.add_callback(callback)
@@ -274,6 +282,25 @@ class _Run:
             return None
         arms = json.loads(path.read_text(encoding="utf-8"))["arms"]
         return {arm: float(figures["estimates"][self.preset.figure]["mean"]) for arm, figures in arms.items()}
+
+
+def open_replay(config: EmbeddedConfig, tokenizer: Any) -> ReplayBuffer:
+    """Open what an embedded run replays.
+
+    Args:
+        config: its settings, with `replay`.
+        tokenizer: of its model.
+
+    Returns:
+        The buffer.
+
+    Raises:
+        ValueError: if the files cannot be replayed; `ReplayError` names them.
+    """
+    settings = {name: value for name, value in config.replay.items() if name not in ("files", "ratio")}
+    return ReplayBuffer.from_files(
+        config.replay["files"], fingerprint=tokenizer_fingerprint(tokenizer), vocab_size=len(tokenizer), **settings
+    )
 
 
 def _updates_of(checkpoint: Path) -> int:

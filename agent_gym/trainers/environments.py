@@ -16,18 +16,29 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 
 from agent_gym._names import keyword_names
-from agent_gym.data.samples import drop_none
+from agent_gym.data.samples import drop_none, is_sample, parse_sample
 from agent_gym.evaluation import finite_tasks
 from agent_gym.flows.base import row_members, row_seed
+from agent_gym.flows.samples import has_samples, route_sample, route_samples
 from agent_gym.registration import registered_id
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["EnvironmentMaker", "as_dataset", "as_datasets", "as_tokenizer", "default_rows", "encode_row", "read_row", "takes_split"]
+__all__ = [
+    "EnvironmentMaker",
+    "as_dataset",
+    "as_datasets",
+    "as_tokenizer",
+    "default_rows",
+    "encode_row",
+    "read_row",
+    "routed",
+    "takes_split",
+]
 
 _STRUCTURED = ("env_kwargs", "options")
-_ROW_KEYS = ("env_id", "env_kwargs", "seed", "options", "group_id", "agent_name")
+_ROW_KEYS = ("env_id", "env_kwargs", "seed", "options", "group_id", "agent_name", "where")
 
 
 def encode_row(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,19 +66,22 @@ def encode_row(row: Mapping[str, Any]) -> dict[str, Any]:
 def read_row(row: Mapping[str, Any], env_id: str) -> dict[str, Any]:
     """Read a data set row.
 
-    A row of the Agent-R1 sample schema (it has `reward_model`) without options becomes the task of its environment:
-    `options={"task": row}`. So does a row that says nothing of environment keywords, options and seed, such as those of a published data set.
+    A row of the Agent-R1 sample schema is read by `agent_gym.flows.samples`, which chooses flow, environment and reward. A row that says nothing
+    of environment keywords, options and seed, such as those of a published data set, becomes the task of its environment:
+    `options={"task": row}`.
 
     Args:
         row: as the data set holds it.
         env_id: used where the row names none.
 
     Returns:
-        `{"env_id", "env_kwargs": dict, "seed": int | None, "options": dict}`, and `agent_name` where the row has one.
+        `{"env_id", "env_kwargs": dict, "seed": int | None, "options": dict}`, and `agent_name` and `where` where the row has them.
 
     Raises:
         ValueError: when a member cannot be read.
     """
+    if is_sample(row) and is_known_env(env_id):
+        return route_sample(parse_sample(row), env_id=env_id).row()
     options = row_members("options", row.get("options"))
     rest = drop_none({key: value for key, value in row.items() if key not in _ROW_KEYS})
     ours = any(row.get(key) is not None for key in ("env_kwargs", "options", "seed"))
@@ -79,9 +93,46 @@ def read_row(row: Mapping[str, Any], env_id: str) -> dict[str, Any]:
         "seed": row_seed(row.get("seed")),
         "options": options,
     }
-    if row.get("agent_name"):
-        result["agent_name"] = row["agent_name"]
+    for name in ("agent_name", "where"):
+        if row.get(name):
+            result[name] = row[name]
     return result
+
+
+def is_known_env(env_id: str) -> bool:
+    """Whether a name is the id of a registered environment, and not that of a function that makes one."""
+    return registered_id(env_id) in gymnasium.registry
+
+
+def routed(rows: Any, env: Any, env_kwargs: Mapping[str, Any] | None = None) -> Any:
+    """Choose flow, environment and reward of every row of the sample schema, before a trainer is built on them.
+
+    Args:
+        rows: a data set, a sequence of rows, a mapping from names to such, or None.
+        env: as the trainer takes it: the id serves rows that name no environment. Where it is a function, rows are left as they are.
+        env_kwargs: for every environment; their `judge` and `allow_functions` are those of the rows.
+
+    Returns:
+        Encoded rows; whatever holds no samples comes back as it is.
+
+    Raises:
+        agent_gym.flows.samples.SampleError: for a row that cannot be played, or if no row can be rewarded.
+    """
+    if isinstance(rows, Mapping):
+        return {name: routed(part, env, env_kwargs) for name, part in rows.items()}
+    if not isinstance(env, str) or not has_samples(rows):
+        return rows
+    given = env_kwargs or {}
+    found = route_samples(
+        rows, env_id=registered_id(env), judge=given.get("judge"), allow_functions=bool(given.get("allow_functions")), env_kwargs=given
+    )
+    shared = ("judge", "allow_functions")  # every environment gets them by env_kwargs already
+    return [
+        encode_row(
+            {**row, "env_kwargs": {name: value for name, value in row["env_kwargs"].items() if name not in shared or name not in given}}
+        )
+        for row in found.rows
+    ]
 
 
 def takes_split(env: Any, env_id: str) -> bool:
@@ -159,6 +210,7 @@ class EnvironmentMaker:
         self.env = env
         self.env_id = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
         self.tokenizer = tokenizer
+        self.vocab_size = int(vocab_size)
         self.env_kwargs = dict(env_kwargs or {})
         self.fingerprint = tokenizer_fingerprint(tokenizer)
         self._token_settings: dict[str, Any] = {"tokenizer": tokenizer, "vocab_size": vocab_size, "end_of_turn_ids": tuple(end_of_turn_ids)}

@@ -30,11 +30,12 @@ from agent_gym.policies.base import Sampling, derive_seed
 from agent_gym.policies.transformers_policy import TransformersPolicy
 from agent_gym.trainers.advantages import Advantages, get_advantage, screen, zero_variance_groups
 from agent_gym.trainers.config import AgentGRPOConfig
-from agent_gym.trainers.environments import EnvironmentMaker, as_dataset, as_datasets, as_tokenizer, default_rows, read_row
+from agent_gym.trainers.environments import EnvironmentMaker, as_dataset, as_datasets, as_tokenizer, default_rows, read_row, routed
 from agent_gym.trainers.episodes import count_faults, flow_figures, group_numbers, with_groups
 from agent_gym.trainers.faults import RankFaults, agree
 from agent_gym.trainers.losses import LossFigures, ratio_weights, token_losses
 from agent_gym.trainers.metrics import batch_metrics, completions_table
+from agent_gym.trainers.replay import ReplayBuffer, replay_rows
 from agent_gym.trainers.rows import DUMMY, Plan, Row, apply_level, build_rows, pack_trajectory, plan, unpack_trajectory
 from agent_gym.trainers.scoring import score_tokens
 from agent_gym.trainers.tensors import SubBatch, collate
@@ -93,8 +94,9 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         model: a causal language model of transformers, a PEFT model, or a path or name.
         args: the settings.
         env: a registered environment id, or `callable(row) -> gymnasium.Env`.
-        train_dataset: rows `{"env_id", "env_kwargs", "seed", "options"}` as a `datasets.Dataset` or a sequence of dictionaries; None takes
-            the environment's own tasks (`task_seeds`, or one row per task of a finite data set).
+        train_dataset: rows `{"env_id", "env_kwargs", "seed", "options"}`, or of the Agent-R1 sample schema (see `agent_gym.flows.samples`), as a
+            `datasets.Dataset` or a sequence of dictionaries; None takes the environment's own tasks (`task_seeds`, or one row per task of a
+            finite data set).
         eval_dataset: the same for evaluation; None for no evaluation.
         processing_class: the tokenizer, or its path or name; None takes the model's.
         policy: samples the replies (see `agent_gym.policies.Policy`); None samples from the model itself. A policy with weights of its own
@@ -102,11 +104,13 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         flow: how episodes are played: a registered name or an `AgentFlowBase`; None is one environment loop per episode.
         env_kwargs: keywords for every environment (`{"split": "train", "level": "bridge"}`).
         rollout: `callable(trainer, examples) -> list[Trajectory]` in place of policy and flow (see `Rollout`).
+        replay: episodes that are trained on again; None opens `args.replay_files`, if there are any.
         **kwargs: `callbacks`, `optimizers`, `peft_config`, `quantization_config` as TRL takes them.
 
     Attributes:
         trajectories: the episodes of the latest generation batch, over all ranks, those that were left out included.
         mode: "train" or "eval", also while a rollout function runs.
+        replayed: the episodes of the replay buffer that were trained on beside them.
         faults: the monitor of episodes lost to broken environments, over all ranks and the same on each.
 
     Raises:
@@ -136,6 +140,7 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         *,
         env_kwargs: Mapping[str, Any] | None = None,
         rollout: Rollout | None = None,
+        replay: ReplayBuffer | None = None,
         **kwargs: Any,
     ) -> None:
         for name in sorted(set(kwargs) & set(_NOT_OURS)):
@@ -150,6 +155,7 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         if rollout is not None and (policy is not None or flow is not None):
             raise ValueError("rollout= replaces policy and flow; pass either rollout, or policy and flow")
         own_tasks = train_dataset is None
+        train_dataset, eval_dataset = routed(train_dataset, env, env_kwargs), routed(eval_dataset, env, env_kwargs)
         super().__init__(
             model=model,
             reward_funcs=_no_reward_function,
@@ -176,8 +182,11 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         self._is_mode = args.is_correction
         if self._is_mode == "auto":
             self._is_mode = "none" if policy is None and rollout is None else "token_truncate"
+        self.replayed: tuple[Trajectory, ...] = ()
+        self.replay = self._replay_buffer(replay)
         self._window_has_signal = False
         self._figures = LossFigures(self.accelerator.device)
+        self._replay_figures = LossFigures(self.accelerator.device)
         self._no_signal_batches = 0
         self._generation: tuple[str, int, int] = ("train", -1, 0)
         self.faults = FaultMonitor(args.on_fault)
@@ -321,6 +330,7 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         flat = zero_variance_groups(self.trajectories, self.args.gamma) if self._has_groups() else []
         rows, dropped = self._rows(advantages, flat)
         self._record(batch_metrics(self.trajectories, rows, advantages, zero_groups=len(flat), version=step))
+        rows += self._replay_rows()
         self._record({"batch/dropped_groups": float(dropped), "rollout/fault_frac": self.faults.rate})
         self._watch_signal(any(row.has_signal for row in rows))
         self._log_completions(advantages)
@@ -344,7 +354,7 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
                     f"task {item.task_id!r} of {item.env_id} gave a reward that is not finite {rewards}: the episode is left out",
                     stacklevel=2,
                 )
-        dropping = self.args.drop_zero_variance and self.estimator.group_relative
+        dropping = self.args.drop_zero_variance and self.estimator.silent_when_flat
         left_out = {position for group in flat for position in group} if dropping else set()
         rows: list[Row] = []
         for position in kept:
@@ -354,6 +364,92 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
             trained = [step.finish_reason != "length" for step in item.steps] if self.args.mask_truncated_steps else None
             rows += build_rows(item, advantages[position], position, self.args.merge_prefix, trained)
         return rows, len(flat) if dropping else 0
+
+    # ------------------------------------------------------------------------------------------------ replay
+
+    def _replay_buffer(self, given: ReplayBuffer | None) -> ReplayBuffer | None:
+        """The buffer of the run: the one that was given, or the files of the settings. It has to speak the model's tokenizer."""
+        args = self.args
+        if given is not None:
+            if args.replay_files:
+                raise ValueError("replay= and args.replay_files are two buffers; give one of them")
+            if given.fingerprint != self.make_env.fingerprint:
+                raise ValueError(f"the replay buffer speaks tokenizer {given.fingerprint}, the model {self.make_env.fingerprint}")
+            return given
+        if not args.replay_files:
+            return None
+        return ReplayBuffer.from_files(
+            args.replay_files,
+            fingerprint=self.make_env.fingerprint,
+            vocab_size=self.make_env.vocab_size,
+            correction=args.replay_correction,
+            max_age=args.replay_max_age,
+            base_version=args.replay_base_version,
+            group_relative=self.estimator.group_relative,
+        )
+
+    def _replay_rows(self) -> list[Row]:
+        """The rows of the episodes that this generation batch replays: the same on all ranks."""
+        self.replayed = ()
+        if self.replay is None or self.mode != "train":
+            return []
+        if len(set(self._gather([self.replay.digest]))) > 1:
+            raise ValueError("the ranks replay different files; every rank needs the same ones, in the same order")
+        args = self.args
+        drawn = self.replay.draw(
+            args.replay_ratio * len(self.trajectories),
+            updates=int(self.state.global_step),
+            seed=derive_seed(args.seed, "replay", *self._generation),
+        )
+        self._record(drawn.figures())
+        self.replayed = drawn.trajectories
+        return replay_rows(
+            self.replay,
+            drawn,
+            self.estimator,
+            first=len(self.trajectories),
+            gamma=args.gamma,
+            scale=args.scale_rewards,
+            settings=args.advantage_kwargs,
+            merge=args.merge_prefix,
+            mask_truncated=args.mask_truncated_steps,
+            drop_zero_variance=args.drop_zero_variance and self.estimator.silent_when_flat,
+        )
+
+    def _weights(self, old: torch.Tensor, sub: SubBatch, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """What each token counts, and the raw ratios and differences of the fresh ones; those of replayed ones are noted apart."""
+        segments, sampled = sub["segments"], sub["sampling_per_token_logps"]
+        weights, ratios, differences = ratio_weights(old, sampled, mask, segments, self._is_mode, self.args.is_clip)
+        if self.replay is None or not self.model.training:
+            return weights, ratios, differences
+        replayed = sub["replayed"][:, None].expand_as(mask)
+        mode = "token_truncate" if self.replay.imitates else self.replay.correction
+        corrected, raw, gaps = ratio_weights(old, sampled, mask, segments, mode, self.args.is_clip)
+        unknown = torch.full_like(ratios, float("nan"))
+        nothing = torch.zeros_like(mask)
+        self._replay_figures.add(
+            mask & replayed,
+            None,
+            nothing,
+            nothing,
+            None,
+            torch.where(replayed, raw, unknown),
+            torch.where(replayed, gaps, unknown),
+            self.args.is_clip,
+        )
+        fresh = ~replayed
+        return torch.where(replayed, corrected, weights), torch.where(fresh, ratios, unknown), torch.where(fresh, differences, unknown)
+
+    def _record_replayed(self) -> None:
+        """Log the ratios of what was replayed in an optimiser window, over all ranks."""
+        if self.replay is None:
+            return
+        found = self._replay_figures.results(self.accelerator, self.loss_type, kl=False)
+        names = {"is/mean": "is_mean", "is/max": "is_max", "is/clipped_frac": "is_clipped_frac", "logp_diff/mean": "logp_diff_mean"}
+        self._record({f"replay/{short}": found[name] for name, short in names.items() if name in found})
+        self._replay_figures = LossFigures(self.accelerator.device)
+
+    # ------------------------------------------------------------------------------------------------ the plan
 
     def _trains_everything(self) -> bool:
         """Whether tokens without advantage have a gradient too (KL, entropy or router terms)."""
@@ -479,6 +575,8 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         if self.accelerator.sync_gradients or not training:  # the figures are those of a whole optimiser window
             self._record(figures.results(self.accelerator, self.loss_type, kl=self.beta != 0.0))
             self._figures = LossFigures(self.accelerator.device)
+            if training:
+                self._record_replayed()
         assert isinstance(total, torch.Tensor)  # a micro-step has at least one sub-batch
         return total
 
@@ -487,9 +585,7 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         mask = (sub["completion_mask"] * sub["tool_mask"]).bool()
         segments = sub["segments"]
         old = sub.get("old_per_token_logps")
-        weights, ratios, differences = ratio_weights(
-            logps.detach() if old is None else old, sub["sampling_per_token_logps"], mask, segments, self._is_mode, self.args.is_clip
-        )
+        weights, ratios, differences = self._weights(logps.detach() if old is None else old, sub, mask)
         terms = token_losses(
             logps,
             old,

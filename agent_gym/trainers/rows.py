@@ -63,6 +63,7 @@ class Row:
         advantages: shape (n,), float32; 0 where `mask` is False.
         logprobs: shape (n,), float32: of the policy that sampled; 0 where `mask` is False, NaN where the policy gave none.
         segments: the trained actions in order.
+        replayed: it was sampled by other weights, some time before (see `agent_gym.trainers.replay`).
     """
 
     trajectory: int
@@ -71,6 +72,7 @@ class Row:
     advantages: NDArray[np.float32]
     logprobs: NDArray[np.float32]
     segments: tuple[Segment, ...]
+    replayed: bool = False
 
     @property
     def num_trained(self) -> int:

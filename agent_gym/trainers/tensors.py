@@ -18,7 +18,7 @@ __all__ = ["SubBatch", "collate"]
 
 SubBatch: TypeAlias = dict[str, Any]
 """`prompt_ids`, `prompt_mask` (B, P); `completion_ids`, `completion_mask`, `tool_mask`, `advantages`, `segments`, `sampling_per_token_logps`
-(B, C); `num_items_in_batch` (); `has_signal` bool; and, where the trainer computes them, `old_per_token_logps`, `ref_per_token_logps` (B, C)."""
+(B, C); `replayed` (B,), bool; `num_items_in_batch` (); `has_signal` bool; and, where the trainer computes them, `old_per_token_logps`, `ref_per_token_logps` (B, C)."""
 
 _PADDING_ID = 0  # never attended to and never scored; a real pad id can lie outside the embedding
 
@@ -71,5 +71,6 @@ def collate(rows: Sequence[Row], indices: Sequence[int], device: torch.device | 
     rest = (("tool_mask", mask), ("advantages", advantages), ("segments", segments), ("sampling_per_token_logps", sampled))
     for name, array in rest:
         batch[name] = torch.from_numpy(array[:, prompt:]).to(device)
+    batch["replayed"] = torch.tensor([row is not None and row.replayed for row in chosen], dtype=torch.bool, device=device)
     batch["has_signal"] = any(row.has_signal for row in present)
     return batch

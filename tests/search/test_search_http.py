@@ -18,7 +18,7 @@ from raw_server import RawServer, answering, raw_server, read_request, response
 from test_bm25 import generated
 
 from agent_gym.core import EnvFault
-from agent_gym.search import Document, Hit, HttpSearcher, LuceneBM25, Searcher, http, serve
+from agent_gym.search import Document, Hit, HttpSearcher, LuceneBM25, Searcher, serve, transport
 
 GOOD = {"result": [[{"document": {"id": "7", "contents": '"Ada"\nA page.'}, "score": 1.5}]]}
 HIT = Hit(Document("7", "Ada", "A page."), 1.5)
@@ -70,7 +70,7 @@ def test_a_server_that_never_finishes_is_a_fault_at_the_deadline(handle: Callabl
 
 
 def test_a_client_that_limits_each_wait_alone_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http._Connection, "remaining", lambda self: 0.5)
+    monkeypatch.setattr(transport._Connection, "remaining", lambda self: 0.5)
     with raw_server(drip_body) as server:
 
         def work() -> None:
@@ -383,20 +383,20 @@ def test_the_last_answer_of_a_connection_may_come_in_pieces(head: str, words: in
         searcher = HttpSearcher(server.url)
         (hit,) = searcher.search(["a"], 1)[0]
         assert hit.document.title == "Ada" and len(hit.document.text) >= 5 * words - 1
-        assert not searcher._idle, "such a connection is not used again"
+        assert not searcher._client._idle, "such a connection is not used again"
         searcher.search(["b"], 1)
         assert len(server.requests) == server.connections == 2
 
 
 def test_such_a_connection_is_closed_when_its_answer_was_read_or_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[socket.socket] = []
-    real = http._DeadlineSocket.__init__
+    real = transport._DeadlineSocket.__init__
 
-    def note(self: http._DeadlineSocket, plain: socket.socket, connection: http._Connection) -> None:
+    def note(self: transport._DeadlineSocket, plain: socket.socket, connection: transport._Connection) -> None:
         made.append(plain)
         real(self, plain, connection)
 
-    monkeypatch.setattr(http._DeadlineSocket, "__init__", note)
+    monkeypatch.setattr(transport._DeadlineSocket, "__init__", note)
     with raw_server(answering(response(GOOD, extra="Connection: close\r\n"))) as server:
         HttpSearcher(server.url).search(["a"], 1)
 

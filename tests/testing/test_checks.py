@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import agent_gym
 from agent_gym.context import Rebuild
+from agent_gym.core import Observation, Outcome
 from agent_gym.envs.commands import CommandEnv
 from agent_gym.testing import CHECKS, CheckFailure, Report, Subject, check_agent_env
 from agent_gym.testing.report import run_check
@@ -87,6 +88,52 @@ def test_a_check_that_does_not_apply_is_skipped_with_its_reason():
     report = check_agent_env(NoExpert, checks=["expert_succeeds", "wrong_answer", "render_ansi"])
     assert [result.outcome for result in report.results] == ["passed", "skipped", "skipped"]
     assert "no expert" in report["expert_succeeds"].message == report["wrong_answer"].message
+
+
+class Coin(EchoEnv):
+    """Won by whoever says the word, if the coin falls well; silence costs something."""
+
+    chance = True
+    luck, silence = 0.5, -0.1
+
+    def _respond(self, action):
+        if action.text != self.word:
+            return Outcome(Observation(text="You said nothing of use."), self.silence)
+        won = bool(self.np_random.random() < self.luck)
+        return Outcome(Observation(text="Over."), float(won), True, {"is_success": won})
+
+    def expert(self):
+        return lambda: str(self.word)
+
+
+def test_where_chance_decides_too_the_expert_wins_at_times_and_silence_is_not_better():
+    class Cursed(Coin):
+        luck, silence = 0.0, -1.0
+
+    class PaysForNothing(Coin):
+        silence = 0.5
+
+    assert check_agent_env(Coin, checks=["expert_succeeds"])["expert_succeeds"].outcome == "passed"
+    assert "none of 40 tasks" in check_agent_env(Cursed, checks=["expert_succeeds"])["expert_succeeds"].message
+    assert "empty replies earn" in check_agent_env(PaysForNothing, checks=["expert_succeeds"])["expert_succeeds"].message
+
+
+def test_a_task_of_costs_alone_is_not_won_by_leaving_it_unfinished():
+    class Costs(EchoEnv):
+        def _respond(self, action):
+            outcome = super()._respond(action)
+            return Outcome(outcome.observation, -1.0, outcome.terminated, outcome.info)
+
+        def expert(self):
+            return lambda: str(self.word) if self.turn > 9 else "Let me see."
+
+    class PaysOnTheWay(Costs):
+        def _respond(self, action):
+            outcome = super()._respond(action)
+            return Outcome(outcome.observation, 1.0 if self.turn < 9 else -50.0, outcome.terminated, outcome.info)
+
+    assert check_agent_env(Costs, kwargs={"max_turns": 20}, checks=["expert_succeeds"])["expert_succeeds"].outcome == "passed"
+    assert "earn" in check_agent_env(PaysOnTheWay, kwargs={"max_turns": 20}, checks=["expert_succeeds"])["expert_succeeds"].message
 
 
 # ------------------------------------------------------------------------------------------------ one fault each

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -118,3 +119,43 @@ def test_a_root_raised_again_is_the_number(mantissa: int, scale: int, degree: in
 def test_a_power_too_small_to_be_held_is_no_zero() -> None:
     with pytest.raises(CalculatorError):
         evaluate("(1e-9) ** 123456789.5")
+
+
+@pytest.mark.parametrize("expression", ["e", "E", "e1", "_", "__", "e(1)", "1 e 5", "1e", "ee", "_1", "(e)", "1_", "1__0"])
+def test_letters_and_underscores_of_numbers_make_no_names(expression: str) -> None:
+    with pytest.raises(CalculatorError):
+        evaluate(expression)
+
+
+def test_numbers_on_the_way_never_outgrow_their_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quotients and remainders too: each result, not only those of + - * /, has at most `MAX_BITS`."""
+    from agent_gym.tools import calculator
+
+    seen = []
+    value = calculator._value
+
+    def watched(node: Any, text: str) -> Fraction:
+        result = value(node, text)
+        seen.append(max(result.numerator.bit_length(), result.denominator.bit_length()))
+        return result
+
+    monkeypatch.setattr(calculator, "_value", watched)
+    big, small = "2**4000", "(1/3**2500)"
+    expressions = [
+        f"{big} // {small}",
+        f"{big} % {small}",
+        f"{small} % (1/5**1700)",
+        " % ".join(f"(1/{n}**1000)" for n in range(2, 16)),
+        f"{big} // {small} // {small}",
+    ]
+    for expression in expressions:
+        with contextlib.suppress(CalculatorError):
+            evaluate(expression)
+    assert seen and max(seen) <= calculator.MAX_BITS
+
+
+def test_text_that_python_would_warn_of_is_refused_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:
+    for expression in ("1or 2", "0x1for x in y", "1 is 1", "'\\d'", "1if 1else 2"):
+        with pytest.raises(CalculatorError):
+            evaluate(expression)
+    assert not recwarn.list

@@ -137,7 +137,9 @@ def rows_for(number: int = 64) -> list[dict[str, Any]]:
 
 def make_trainer(folder: Any, trajectories: Sequence[Trajectory] | Any, model: Any = None, **settings: Any) -> AgentGRPOTrainer:
     """A trainer whose rollouts are given: a fixed batch, or a rollout function."""
-    extra = {name: settings.pop(name) for name in ("callbacks", "peft_config", "eval_dataset", "train_dataset") if name in settings}
+    extra = {
+        name: settings.pop(name) for name in ("callbacks", "peft_config", "eval_dataset", "train_dataset", "replay") if name in settings
+    }
     rollout = trajectories if callable(trajectories) else (lambda trainer, examples: list(trajectories))
     return AgentGRPOTrainer(
         model=make_model() if model is None else model,

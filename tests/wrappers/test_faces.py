@@ -138,6 +138,38 @@ def test_your_own_words_serve_for_other_discrete_environments():
         as_token_env(gym.make("CartPole-v1"), verbalizer=Verbalizer("", {"left": 0}, lambda observation, env: ""))
 
 
+class Lights(gym.Env):
+    """A discrete environment of somebody else, whose actions do not begin at 0."""
+
+    def __init__(self, count: int = 3) -> None:
+        self.count = count
+        self.observation_space, self.action_space = spaces.MultiBinary(count), spaces.Discrete(count, start=1)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.lit = np.zeros(self.count, dtype=np.int8)
+        return self.lit.copy(), {}
+
+    def step(self, action):
+        self.lit[action - 1] ^= 1
+        return self.lit.copy(), float(self.lit.all()), bool(self.lit.all()), False, {}
+
+
+def test_a_discrete_environment_of_somebody_else_with_words_that_depend_on_it():
+    words = Verbalizer(
+        lambda env: f"Light all {env.count} lamps.", {"red": 1, "green": 2, "blue": 3}, lambda lit, env: "lit: " + "".join(map(str, lit))
+    )
+    env = as_token_env(Lights(), verbalizer=words, context="token_budget:400", max_turns=8)
+    observation, info = env.reset(seed=0)
+    assert "Light all 3 lamps.\nActions: red, green, blue.\n\nlit: 000" in env.decode(observation, info)
+    for word, lit in (("Red!", "100"), ("the blue one", "101"), ("red or blue", "101"), ("green", "111")):
+        _, reward, terminated, _, info = _say(env, word)
+        assert f"lit: {lit}" in info["feedback"]
+    assert (reward, terminated, info["is_success"]) == (1.0, True, True)
+    with pytest.raises(TypeError, match=r"(?s)TokenBox.*TokenizeText.*VerbalizeObservation.*verbalizer=Verbalizer"):
+        as_token_env(Lights())
+
+
 def test_as_token_env_leaves_token_spaces_and_names_the_three_ways_otherwise():
     parrot = Parrot()
     assert as_token_env(parrot) is parrot

@@ -364,7 +364,7 @@ class WebShopEnv(CommandEnv):
     def _result_limit(self, action_tokens: int) -> int:
         """Where the page is cut: at `max_tool_result_tokens`, or before it where a growing context would leave the turns to come no room."""
         if not isinstance(self.context, Append):
-            return self.max_tool_result_tokens
+            return super()._result_limit(action_tokens)
         later = max(0, self.max_turns - self.turn - 1)
         reserved = later * (self.max_action_tokens + _OVERHEAD + _FLOOR)
         if self.show_admissible:

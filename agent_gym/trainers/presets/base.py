@@ -13,13 +13,14 @@ from agent_gym.trainers.advantages import check_advantage
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM
 
-__all__ = ["EmbeddedConfig", "Preset", "Report", "Splits", "Success"]
+__all__ = ["REPLAY_KEYS", "EmbeddedConfig", "Preset", "Report", "Splits", "Success"]
 
 Report = Callable[[int, int, Mapping[str, Any]], None]
 """Told how a warm start goes on: (step, total, values)."""
 Success = Callable[[Any], float]
 """The preset's figure (see `Preset.figure`) of a model that is sampled on tasks of the curve's split."""
 Own = TypeVar("Own", bound="EmbeddedConfig")
+REPLAY_KEYS = ("files", "ratio", "max_age", "correction", "base_version")
 
 
 class Splits(NamedTuple):
@@ -53,6 +54,8 @@ class EmbeddedConfig:
         warm_start: of the warm start; a dataclass.
         advantage: name of the estimator (see `agent_gym.trainers.advantages`), one that needs no critic.
         advantage_kwargs: its settings.
+        replay: episodes that are trained on again: `files`, and optionally `ratio`, `max_age`, `correction`, `base_version` (the fields `replay_*` of
+            `AgentGRPOConfig`); empty replays nothing.
     """
 
     updates: int = 50
@@ -67,6 +70,7 @@ class EmbeddedConfig:
     warm_start: Any = None
     advantage: str = "grpo"
     advantage_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    replay: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Take a mapping for the warm start, as a configuration file gives it, and check the sizes.
@@ -83,6 +87,13 @@ class EmbeddedConfig:
         for name, low in least.items():
             if getattr(self, name) < low:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least {low}")
+        unknown = sorted(set(self.replay) - set(REPLAY_KEYS))
+        if unknown or (self.replay and not self.replay.get("files")):
+            what = f"unknown are {', '.join(unknown)}" if unknown else "'files' is missing"
+            raise ValueError(f"replay has the keys {', '.join(REPLAY_KEYS)}; {what}")
+        ratio = self.replay.get("ratio", 1.0)
+        if isinstance(ratio, bool) or not isinstance(ratio, (int, float)) or not 0 < ratio < float("inf"):
+            raise ValueError(f"replay.ratio={ratio!r} must be a positive number: replayed episodes per fresh one")
         if not self.learning_rate > 0:
             raise ValueError(f"learning_rate={self.learning_rate} must be positive")
 

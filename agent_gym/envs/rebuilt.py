@@ -1,0 +1,46 @@
+"""Parts of environments whose prompt is made anew from the state at each step: what is left out of a prompt that is too long, and where text is put."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agent_gym.chat import Message
+
+__all__ = ["fewest_dropped", "with_text"]
+
+
+def fewest_dropped(droppable: int, fits: Callable[[int], bool]) -> int:
+    """Find how many items must go until a prompt fits.
+
+    Args:
+        droppable: with so many dropped it fits.
+        fits: whether it does with so many dropped; once it does, it does with more.
+
+    Returns:
+        The smallest number; found by bisection, none being tried first, since most often nothing needs to go.
+    """
+    low, high = 0, droppable
+    middle = 0
+    while low < high:
+        if fits(middle):
+            high = middle
+        else:
+            low = middle + 1
+        middle = (low + high) // 2
+    return low
+
+
+def with_text(messages: list[Message], more: str) -> list[Message]:
+    """Put text of the world behind messages.
+
+    Args:
+        messages: a prompt.
+        more: the text.
+
+    Returns:
+        The prompt with a further paragraph of its last message; or a message of its own, where the last one is trusted or not the user's.
+    """
+    last = messages[-1]
+    if last.get("trusted") or last["role"] != "user":
+        return [*messages, {"role": "user", "content": more}]
+    return [*messages[:-1], {**last, "content": f"{last['content']}\n\n{more}"}]
