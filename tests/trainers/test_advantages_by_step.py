@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import advantage_oracle as oracle
@@ -424,3 +426,15 @@ def test_a_choice_that_cannot_work_is_refused_beforehand(name: str, settings: An
 def test_a_choice_that_works_is_taken() -> None:
     assert ours.check_advantage("gigpo", {"similarity": 0.9, "step_weight": 0.5}).name == "gigpo"
     assert ours.check_advantage("token_gae", {"lam_token": 0.9}, critic=True).level == "token"
+
+
+def test_the_table_of_the_docs_is_the_registry() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "estimators.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("| `")]
+    table = {row[0].strip("`"): row for row in rows if len(row) == 5}
+    assert set(table) == {name for name in ours.ADVANTAGES if not name.startswith("test-")}
+    for name, (_, paper, _, level, needs) in table.items():
+        estimator = ours.ADVANTAGES[name]
+        assert level == estimator.level and ("groups" in needs) == estimator.group_relative
+        assert ("critic" in needs) == estimator.needs_values
+        assert set(re.findall(r"\d{4}\.\d{5}", paper)) <= set(re.findall(r"\d{4}\.\d{5}", estimator.function.__doc__ or "")), name

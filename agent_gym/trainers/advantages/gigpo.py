@@ -38,7 +38,7 @@ def gigpo(
     A group with equal returns has A_E = 0, but not always A_S = 0: with a discount, the quicker way from the same state is the better one.
     So `drop_zero_variance` does not go with this estimator.
 
-    Source: arXiv 2505.10978, eq. 3 (A_E), 5 (discounted return), 6 (step groups), 7 (A_S), 8 (their sum); `scale="none"` is its F_norm = 1.
+    Source: arXiv 2505.10978, eq. 3 (A_E), 6 (step groups), 7 (A_S), 8 (their sum); `scale="none"` is its F_norm = 1.
 
     Args:
         trajectories: the batch; each needs a group_id, and at least one of the steps that count a state_key.
