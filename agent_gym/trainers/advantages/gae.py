@@ -286,7 +286,7 @@ def _by_step(trajectory: Trajectory, flat: FloatArray) -> list[FloatArray]:
 def _final_value(trajectory: Trajectory, value: Any, number: int) -> float:
     if not bootstraps(trajectory):
         return 0.0
-    found = float(value)
+    found = math.nan if value is None else float(value)
     if not (math.isfinite(found) and abs(found) <= MAX_RETURN):
         raise ValueError(
             f"bootstrap of trajectory {number} is {found}, but it ended by {trajectory.stop_reason.value!r} without termination, so the value of its "
