@@ -252,7 +252,7 @@ def test_zero_variance_groups_are_listed() -> None:
 
 
 def test_the_registry_names_what_exists_and_refuses_a_second_of_the_name() -> None:
-    with pytest.raises(KeyError, match="grpo, reinforce"):
+    with pytest.raises(KeyError, match="grpo, rebn, reinforce"):
         ours.get_advantage("grop")
     with pytest.raises(ValueError, match="registered already"):
         ours.register_advantage("grpo")(lambda trajectories: [])

@@ -61,7 +61,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"use_transformers_continuous_batching": True}, "TRL's generation is not used"),
     ({"max_tool_calling_iterations": 3}, "max_turns"),
     ({"remove_unused_columns": True}, "would remove"),
-    ({"advantage": "grop"}, "grpo, reinforce"),
+    ({"advantage": "grop"}, "grpo, rebn, reinforce"),
     ({"loss_level": "episode"}, "token, trajectory, step"),
     ({"is_correction": "sequence"}, "token_truncate"),
     ({"on_fault": "ignore"}, "drop, stop"),
