@@ -256,6 +256,7 @@ class OpenEnvEnv(AgentEnv):
         self._timeout = float(timeout)
         self._client = need("websockets.sync.client", "websockets")
         self._broken: tuple[type[Exception], ...] = (OSError, need("websockets.exceptions", "websockets").WebSocketException)
+        self._no_answer: tuple[type[Exception], ...] = (*self._broken, ValueError)
         self._connection: Any = None
         self._cut = False
 
@@ -272,7 +273,7 @@ class OpenEnvEnv(AgentEnv):
                 )
             self._connection.send(json.dumps(message))
             answer = json.loads(self._connection.recv(timeout=self._timeout))
-        except (*self._broken, ValueError) as error:
+        except self._no_answer as error:
             self._disconnect()
             raise EnvFault(f"the OpenEnv server at {self.base_url} did not answer {kind!r}: {error!r}") from error
         if not isinstance(answer, dict) or not isinstance(answer.get("data"), dict):
@@ -321,12 +322,13 @@ class OpenEnvEnv(AgentEnv):
             self._disconnect()
             raise EnvFault(f"the OpenEnv server at {self.base_url} failed at a step: {data.get('message')}")
         shown = data.get("observation") or {}
-        told = shown.get("info") if isinstance(shown.get("info"), dict) else {}
+        about: Mapping[str, Any] = shown if isinstance(shown, Mapping) else {}
+        told: Mapping[str, Any] = about["info"] if isinstance(about.get("info"), Mapping) else {}
         if told.get("stop_reason") == StopReason.ENV_FAULT:
             raise EnvFault(f"the environment at {self.base_url} reports a fault: {told.get('feedback')}")
         reward = float(data.get("reward") or 0.0)
         done = bool(data.get("done"))
-        self._cut = done and bool(shown.get("truncated")) and not shown.get("terminated")
+        self._cut = done and bool(about.get("truncated")) and not about.get("terminated")
         solved = bool(told.get("is_success", done and reward >= self.success_reward))
         info = {"is_success": solved, "action_valid": bool(told.get("action_valid", True))}
         return Outcome(Observation(text=self._read(shown)), reward, done and not self._cut, info)

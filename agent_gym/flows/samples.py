@@ -323,7 +323,7 @@ def _registered(sample: Sample, name: str, value: Any, allow_functions: bool) ->
             raise SampleError(f"{place}: {error}") from error
     if value not in gymnasium.registry:
         raise SampleError(f"{place} is {value!r}, and no environment is registered under it{nearest(value, gymnasium.registry)}")
-    return value
+    return str(value)
 
 
 def _of_type(sample: Sample, kind: Any) -> str:
