@@ -223,7 +223,7 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
             tools=self.tools,
         )
         can_rebuild = type(self)._rebuild is not AgentEnv._rebuild
-        self.context = parse_context(context, (lambda _history: self._rebuild()) if can_rebuild else None)
+        self.context = parse_context(context, self._rebuilt if can_rebuild else None)
         bind = getattr(self.context, "bound", None)
         if bind is not None:
             self.context = bind(self)
@@ -283,6 +283,9 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
             The messages.
         """
         raise NotImplementedError
+
+    def _rebuilt(self, _history: History) -> list[Message]:
+        return self._rebuild()  # a method, since an environment with a lambda in it cannot be pickled
 
     def expert(self) -> Callable[[], str] | None:
         """Return a function that gives the text of the next right action in the present state, or None if there is no expert.

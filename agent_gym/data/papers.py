@@ -320,6 +320,10 @@ class PaperCorpus:
         self._index: LuceneBM25 | None = None
         self._lock = threading.Lock()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy makes its index anew when it is first asked for."""
+        return type(self), (self.papers, self.name)
+
     @classmethod
     def read(cls, source: str | Path | Iterable[Mapping[str, Any]], name: str = "") -> PaperCorpus:
         """Read the papers of a file or of rows.

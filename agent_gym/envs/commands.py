@@ -33,6 +33,7 @@ from agent_gym.chat import Message, load_tokenizer
 from agent_gym.context import ContextPolicy
 from agent_gym.core import Action, AgentEnv, Observation, Outcome
 from agent_gym.envs.tool_prompt import PromptEnd, ToolPrompt, turn_end_ids
+from agent_gym.envs.whole_numbers import switch
 from agent_gym.tools.base import BaseTool, ToolContext, ToolResult
 from agent_gym.tools.calls import REASONING_TAGS, opens_reasoning, split_reasoning
 from agent_gym.tools.execution import Awaiting, ToolSet
@@ -182,8 +183,7 @@ class CommandEnv(AgentEnv):
             or not 0 <= invalid_penalty <= sys.float_info.max
         ):
             raise ValueError(f"invalid_penalty must be a number that is not negative, not {invalid_penalty!r}; it is taken off the reward")
-        if not isinstance(show_admissible, bool):
-            raise ValueError(f"show_admissible must be True or False, not {show_admissible!r}")
+        show_admissible = switch("show_admissible", show_admissible)
         if not isinstance(system_prompt, (str, type(None))):
             raise ValueError(f"system_prompt must be a text or None, not {system_prompt!r}")
         opened = load_tokenizer(tokenizer)

@@ -21,6 +21,7 @@ from agent_gym.data.gsm8k_world import gsm8k_row
 from agent_gym.envs.answers import accepted_of
 from agent_gym.envs.tool import Score
 from agent_gym.envs.tool_tasks import ToolTaskEnv
+from agent_gym.envs.whole_numbers import switch
 from agent_gym.tools.base import BaseTool
 from agent_gym.tools.gsm8k import GSM8KOracle
 from agent_gym.tools.numbers import find_number, marked_answer
@@ -75,7 +76,7 @@ class GSM8KEnv(ToolTaskEnv):
         if not isinstance(dataset, str) or dataset != "embedded":
             self.dataset, tasks = open_gsm8k(dataset, split=split, data_dir=data_dir)
         chosen: list[BaseTool | str] = ["calculator"] if tools is None else list(tools)
-        if oracle_tool:
+        if switch("oracle_tool", oracle_tool):
             chosen.append(GSM8KOracle(ground_truth=lambda: accepted_of(self.task)))
         super().__init__(split=split, tools=chosen, tasks=tasks, **kwargs)
         self._shown = ", ".join(f"{name} (oracle)" if isinstance(one, GSM8KOracle) else name for name, one in self.tool_set.items())

@@ -1,4 +1,4 @@
-"""Whole numbers among keywords and options."""
+"""Whole numbers and switches among keywords and options."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["task_index", "whole_number"]
+__all__ = ["switch", "task_index", "whole_number"]
 
 
 def whole_number(name: str, value: Any, least: int | None = None) -> int:
@@ -27,6 +27,24 @@ def whole_number(name: str, value: Any, least: int | None = None) -> int:
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or (least is not None and value < least):
         raise ValueError(f"{name} must be a whole number{'' if least is None else f' of at least {least}'}, not {value!r}")
     return int(value)
+
+
+def switch(name: str, value: Any) -> bool:
+    """Return a keyword that is on or off.
+
+    Args:
+        name: for the error.
+        value: what was given.
+
+    Returns:
+        The value.
+
+    Raises:
+        ValueError: for anything but True and False: a text such as "False" would be taken for the opposite.
+    """
+    if not isinstance(value, (bool, np.bool_)):
+        raise ValueError(f"{name} must be True or False (on a command line true or false), not {value!r:.200}")
+    return bool(value)
 
 
 def task_index(options: Mapping[str, Any], number: int, what: str = "tasks") -> int:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 from gymnasium.error import ResetNeeded
@@ -233,7 +232,7 @@ class PaperSearchEnv(ToolEnv):
         self._actions: list[str] = []
         self._feedback: list[str] = []
         self._n_searches = self._n_expansions = self._n_gold_found = 0
-        self._figures: Mapping[str, float] = MappingProxyType({})
+        self._figures: Mapping[str, float] = {}
         self._turn_parts = dict.fromkeys(self.reward_part_names, 0.0)
 
     def _task(self, options: dict[str, Any]) -> Mapping[str, Any]:
@@ -399,7 +398,7 @@ class PaperSearchEnv(ToolEnv):
         self._feedback = [*(one for one in self._feedback if one != shown), shown][-_FEEDBACK_LINES:]
 
     def _measure(self) -> None:
-        self._figures = MappingProxyType(list_scores(ids_of(self.pool.ranked()), self.query.gold))
+        self._figures = list_scores(ids_of(self.pool.ranked()), self.query.gold)
 
     def _info(self, feedback: str, given: Mapping[str, Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
         task = self.query

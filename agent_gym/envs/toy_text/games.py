@@ -15,7 +15,7 @@ from gymnasium.envs.toy_text.taxi import TaxiEnv
 from agent_gym.envs.toy_text.env import _TRIES, ToyTextEnv, digest, shares
 from agent_gym.envs.toy_text.planning import Plan, plan, solve_blackjack
 from agent_gym.envs.toy_text.words import STOPS
-from agent_gym.envs.whole_numbers import whole_number
+from agent_gym.envs.whole_numbers import switch, whole_number
 
 __all__ = ["BlackjackTextEnv", "CliffWalkingTextEnv", "FrozenLakeTextEnv", "TaxiTextEnv"]
 
@@ -79,6 +79,7 @@ class FrozenLakeTextEnv(_TabularEnv):
         invalid_penalty: float = 0.0,
         **kwargs: Any,
     ) -> None:
+        is_slippery = switch("is_slippery", is_slippery)
         if not 3 <= whole_number("size", size) <= 16:
             raise ValueError(f"size must be a whole number from 3 to 16, not {size!r}")
         if isinstance(frozen, bool) or not isinstance(frozen, (int, float)) or not 0.6 <= frozen <= 1.0:
@@ -87,18 +88,20 @@ class FrozenLakeTextEnv(_TabularEnv):
             isinstance(success_rate, bool) or not isinstance(success_rate, (int, float)) or not 0 < success_rate <= 1
         ):
             raise ValueError(f"success_rate must be None or a probability above 0, not {success_rate!r}")
+        if success_rate is not None and not is_slippery:
+            raise ValueError(f"success_rate={success_rate} is of moves on slippery ice; pass is_slippery=True with it")
         self._map = None if map == "generated" else _rows_of(map)
         longest = int(size) if self._map is None else max(len(self._map), len(self._map[0]))
         if max_turns is None:
             max_turns = 100 if is_slippery else 8 * longest
         settings = {
             "map": "generated" if self._map is None else map if isinstance(map, str) else "-".join(self._map),
-            "is_slippery": bool(is_slippery),
+            "is_slippery": is_slippery,
             **({"size": int(size), "frozen": float(frozen)} if self._map is None else {}),
             **({} if success_rate is None else {"success_rate": float(success_rate)}),
         }
         super().__init__(max_turns=max_turns, invalid_penalty=invalid_penalty, settings=settings, **kwargs)
-        self.size, self.frozen, self.is_slippery = int(size), float(frozen), bool(is_slippery)
+        self.size, self.frozen, self.is_slippery = int(size), float(frozen), is_slippery
         self.chance = self.is_slippery
         self._keywords: dict[str, Any] = {
             "is_slippery": self.is_slippery,
@@ -159,10 +162,10 @@ class TaxiTextEnv(_TabularEnv):
     def __init__(
         self, *, is_rainy: bool = False, fickle_passenger: bool = False, max_turns: int = 50, invalid_penalty: float = 1.0, **kwargs: Any
     ) -> None:
-        settings = {"is_rainy": bool(is_rainy), "fickle_passenger": bool(fickle_passenger)}
+        settings = {"is_rainy": switch("is_rainy", is_rainy), "fickle_passenger": switch("fickle_passenger", fickle_passenger)}
         super().__init__(max_turns=max_turns, invalid_penalty=invalid_penalty, settings=settings, **kwargs)
-        self.chance = bool(is_rainy or fickle_passenger)
-        self._game = TaxiEnv(is_rainy=bool(is_rainy), fickle_passenger=bool(fickle_passenger))
+        self.chance = is_rainy or fickle_passenger
+        self._game = TaxiEnv(is_rainy=is_rainy, fickle_passenger=fickle_passenger)
         starts = [str(state) for state in np.flatnonzero(self._game.initial_state_distrib)]
         self._starts = frozenset(map(int, shares(starts)[self.split]))
 
@@ -214,10 +217,10 @@ class CliffWalkingTextEnv(_TabularEnv):
     ) -> None:
         if start not in ("random", "fixed"):
             raise ValueError(f"start must be 'random' or 'fixed', not {start!r}")
-        settings = {"start": start, "is_slippery": bool(is_slippery)}
+        settings = {"start": start, "is_slippery": switch("is_slippery", is_slippery)}
         super().__init__(max_turns=max_turns, invalid_penalty=invalid_penalty, settings=settings, **kwargs)
-        self.chance = bool(is_slippery)
-        self._game = CliffWalkingEnv(is_slippery=bool(is_slippery))
+        self.chance = is_slippery
+        self._game = CliffWalkingEnv(is_slippery=is_slippery)
         self._fixed = int(np.flatnonzero(self._game.initial_state_distrib)[0])
         self._safe = list(range(self._fixed + 1))  # all but the cliff, which is the rest of the last row, and the goal at its end
         self._starts = [self._fixed] if start == "fixed" else sorted(map(int, shares(map(str, self._safe))[self.split]))
@@ -277,9 +280,9 @@ class BlackjackTextEnv(ToyTextEnv):
     def __init__(
         self, *, sab: bool = True, natural: bool = False, max_turns: int = 20, invalid_penalty: float = 0.1, **kwargs: Any
     ) -> None:
-        settings = {"sab": bool(sab), "natural": bool(natural)}
+        settings = {"sab": switch("sab", sab), "natural": switch("natural", natural)}
         super().__init__(max_turns=max_turns, invalid_penalty=invalid_penalty, settings=settings, **kwargs)
-        self.sab, self.natural = bool(sab), bool(natural)
+        self.sab, self.natural = sab, natural
         self._game = BlackjackEnv(sab=self.sab, natural=self.natural)
 
     def _open(self, row: Mapping[str, Any]) -> tuple[gymnasium.Env[Any, Any], Any]:

@@ -25,7 +25,7 @@ from agent_gym.envs.webshop.experts import Script, first_result, next_action, ra
 from agent_gym.envs.webshop.goals import NO_BOUND, check_kind
 from agent_gym.envs.webshop.shop import Rules, Shop
 from agent_gym.envs.webshop.source import find_source
-from agent_gym.envs.whole_numbers import whole_number
+from agent_gym.envs.whole_numbers import switch, whole_number
 
 __all__ = ["WebShopEnv"]
 
@@ -202,8 +202,7 @@ class WebShopEnv(CommandEnv):
             "empty_pages": empty_pages,
         }
         for name, value in {**switches, "browser": browser}.items():
-            if not isinstance(value, bool):
-                raise ValueError(f"{name} must be True or False, not {value!r:.200}")
+            switch(name, value)
         if not isinstance(browser_options, (Mapping, type(None))):
             raise ValueError(f"browser_options must be keywords by name, not {browser_options!r:.200}")
         if browser_options and not browser:
