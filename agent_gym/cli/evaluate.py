@@ -164,7 +164,7 @@ def measure(
             solved[arm] += any(episode.is_success for episode in episodes)
             bar.update(counters[arm], advance=1, note=f"success {solved[arm] / done[arm]:.3f}")
 
-        play = functools.partial(
+        play: Callable[..., tuple[Evaluation, Mapping[str, Sequence[Trajectory]]]] = functools.partial(
             evaluate,
             env_id,
             max_tokens=how.max_tokens,

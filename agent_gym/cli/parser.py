@@ -243,6 +243,7 @@ def _train(commands: Any) -> None:
             "--output-dir runs/first",
             "--config recipes/hotpotqa.yaml --dry-run",
             "AgentR1/Tool-v0 --model Qwen/Qwen3-0.6B --set trainer.max_steps=100",
+            "AgentR1/ALFWorld-v0 --advantage gigpo --set advantage_kwargs.step_weight=0.5",
             "--data rows.parquet --model Qwen/Qwen3-0.6B --output-dir runs/mine",
             "--output-dir runs/second --replay runs/first/trajectories/last_batch.jsonl --replay-max-age 4",
             "--output-dir runs/first --resume",
@@ -259,6 +260,9 @@ def _train(commands: Any) -> None:
         metavar="KEY=VALUE",
         dest="overrides",
         help="a key of the recipe, dotted (trainer.learning_rate=1e-6)",
+    )
+    parser.add_argument(
+        "--advantage", metavar="NAME", help="the advantage estimator: grpo (default), rloo, reinforce_pp, gigpo, ... (docs/estimators.md)"
     )
     parser.add_argument(
         "--replay",

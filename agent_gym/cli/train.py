@@ -33,6 +33,7 @@ from agent_gym.cli.display import TrainDisplay
 from agent_gym.cli.recipe import Recipe, apply_overrides, check_fields, read_yaml, resolve
 from agent_gym.cli.sample_files import judge_of
 from agent_gym.runs import RunFolder
+from agent_gym.trainers.advantages import check_advantage
 from agent_gym.trainers.presets import DEFAULT_ENV, PRESETS
 
 if TYPE_CHECKING:
@@ -79,6 +80,10 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError(f"data: wanted keys and values, not {before!r}")
         content["data"] = {**before, **{name: value for name, value in data.items() if value is not None}}
     content = apply_overrides(content, args.overrides)
+    if args.advantage is not None:
+        with user_mistakes():
+            check_advantage(args.advantage)
+        content["trainer"] = {**(content.get("trainer") or {}), "advantage": args.advantage}
     replay = _replay_settings(args)
     if replay:
         trainer = {**(content.get("trainer") or {}), **{f"replay_{name}": value for name, value in replay.items()}}
@@ -123,7 +128,20 @@ def _earlier_run(args: argparse.Namespace) -> RunFolder | None:
     earlier = RunFolder(args.output_dir)
     if not earlier.exists:
         raise UsageError(f"--resume: {args.output_dir} holds no run; leave --resume out to begin one")
-    given = ("env", "model", "config", "overrides", "env_arg", "seed", "data", "judge", "judge_model", "allow_functions", *_REPLAY_OPTIONS)
+    given = (
+        "env",
+        "model",
+        "config",
+        "overrides",
+        "env_arg",
+        "seed",
+        "advantage",
+        "data",
+        "judge",
+        "judge_model",
+        "allow_functions",
+        *_REPLAY_OPTIONS,
+    )
     changed = [name for name in given if getattr(args, name) not in (None, [], False)]
     if args.smoke:
         raise UsageError(
@@ -214,6 +232,8 @@ def _embedded_run(args: argparse.Namespace, earlier: RunFolder | None) -> int:
 
         preset = get_preset(env_id)
     overrides = apply_overrides({}, args.overrides)
+    if args.advantage is not None:
+        overrides["advantage"] = args.advantage
     replay = _replay_settings(args)
     if replay:
         overrides["replay"] = {**(overrides.get("replay") or {}), **replay}

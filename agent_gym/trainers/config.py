@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
-from agent_gym.trainers.advantages import get_advantage
+from agent_gym.trainers.advantages import check_advantage
 from agent_gym.trainers.replay import CORRECTIONS
 from agent_gym.trainers.rows import LEVELS
 
@@ -43,7 +43,8 @@ class AgentGRPOConfig(GRPOConfig):  # type: ignore[misc,unused-ignore]  # TRL's 
 
     Attributes:
         advantage: name of a registered estimator (`agent_gym.trainers.advantages`); `scale_rewards` is its `scale`.
-        gamma: discount of the return per step; None means the plain sum of the rewards.
+        advantage_kwargs: settings of the estimator, by its own names (`{"step_weight": 0.5, "similarity": 0.9}` for gigpo); None for its defaults.
+        gamma: discount of the return per step; None means the plain sum of the rewards (for gigpo: its own discount of step returns).
         loss_level: what counts the same in the loss: every "token", "trajectory" or "step".
         merge_prefix: merge steps whose observation extends all before into one row (same gradient, several times faster).
         max_tokens_per_microbatch: padded tokens per forward pass and rank; None runs each micro-step in one pass.
@@ -53,7 +54,7 @@ class AgentGRPOConfig(GRPOConfig):  # type: ignore[misc,unused-ignore]  # TRL's 
             "token_truncate" (min(ratio, is_clip) per token), "step_truncate" (the same on the product over an action), or "auto":
             "token_truncate" when the trainer got a policy or rollout function of its own, "none" when the model itself samples.
         is_clip: the cap of those weights.
-        drop_zero_variance: leave groups without reward variance out of the loss and of its denominator (group-relative estimators).
+        drop_zero_variance: leave groups without reward variance out of the loss and of its denominator (estimators that give them no advantage).
         mask_truncated_steps: leave actions that were cut off out of the loss and of its denominator.
         max_turns: step limit of the environments; None leaves theirs.
         max_concurrency: so many episodes are played at once on each rank.
@@ -69,6 +70,10 @@ class AgentGRPOConfig(GRPOConfig):  # type: ignore[misc,unused-ignore]  # TRL's 
         replay_base_version: policy version of the weights that the run begins with; None takes the newest in the files.
     """
 
+    has_critic: ClassVar[bool] = False
+    """Whether the trainer that these settings are for has a critic, so that estimators that need values can be chosen."""
+    _VALID_DICT_FIELDS: ClassVar[list[str]] = [*GRPOConfig._VALID_DICT_FIELDS, "advantage_kwargs"]
+
     lr_scheduler_type: str = field(default="constant", metadata={"help": "Learning-rate schedule."})
     adam_beta2: float = field(default=0.95, metadata={"help": "Second moment decay of AdamW."})
     logging_steps: float = field(default=1, metadata={"help": "Log every so many optimiser steps."})
@@ -79,6 +84,7 @@ class AgentGRPOConfig(GRPOConfig):  # type: ignore[misc,unused-ignore]  # TRL's 
     importance_sampling_level: str = field(default="token", metadata={"help": "Importance ratio per 'token' or per 'step'."})
 
     advantage: str = field(default="grpo", metadata={"help": "Advantage estimator by name."})
+    advantage_kwargs: dict[str, Any] | str | None = field(default=None, metadata={"help": "Settings of the estimator, by its own names."})
     gamma: float | None = field(default=None, metadata={"help": "Discount of the return per step; None: plain sum."})
     loss_level: str = field(default="token", metadata={"help": "What counts the same: 'token', 'trajectory' or 'step'."})
     merge_prefix: bool = field(default=True, metadata={"help": "Merge steps of a growing context into one row."})
@@ -127,7 +133,7 @@ def _runs_on_cpu(args: Any) -> bool:
 
 
 def _check_choices(args: Any) -> None:
-    get_advantage_or_raise(args.advantage)
+    _check_advantage(args)
     choices: tuple[tuple[str, tuple[str, ...]], ...] = (
         ("loss_level", LEVELS),
         ("is_correction", IS_CORRECTIONS),
@@ -138,11 +144,6 @@ def _check_choices(args: Any) -> None:
     for name, allowed in choices:
         if getattr(args, name) not in allowed:
             raise ValueError(f"{name}={getattr(args, name)!r} is unknown; choose one of {', '.join(allowed)}")
-    if args.drop_zero_variance and not get_advantage(args.advantage).group_relative:
-        raise ValueError(
-            f"drop_zero_variance=True with advantage={args.advantage!r}, which does not compare the members of a group: episodes of a group with "
-            "equal returns still have advantages; leave drop_zero_variance out"
-        )
     if args.gamma is not None and not 0.0 <= args.gamma <= 1.0:
         raise ValueError(f"gamma={args.gamma} lies outside [0, 1]")
     if not (math.isfinite(args.is_clip) and args.is_clip > 0):
@@ -158,19 +159,14 @@ def _check_choices(args: Any) -> None:
             raise ValueError(f"{name}={getattr(args, name)} must not be negative")
 
 
-def get_advantage_or_raise(name: str) -> None:
-    """Check that an estimator of this name is registered.
-
-    Args:
-        name: of the estimator.
-
-    Raises:
-        ValueError: with the names that exist.
-    """
-    try:
-        get_advantage(name)
-    except KeyError as error:
-        raise ValueError(f"advantage={name!r}: {error.args[0]}") from None
+def _check_advantage(args: Any) -> None:
+    estimator = check_advantage(args.advantage, args.advantage_kwargs, critic=args.has_critic)
+    if args.drop_zero_variance and not estimator.silent_when_flat:
+        why = "compares more than the returns of a group" if estimator.group_relative else "does not compare the members of a group"
+        raise ValueError(
+            f"drop_zero_variance=True with advantage={args.advantage!r}, which {why}: episodes of a group with equal returns still have "
+            "advantages; leave drop_zero_variance out"
+        )
 
 
 _REFUSED: tuple[tuple[str, Any, str], ...] = (

@@ -27,6 +27,7 @@ from agent_gym.chat import tokenizer_fingerprint
 from agent_gym.evaluation import MODEL_ARMS, Evaluation, Played, evaluate
 from agent_gym.policies import TransformersPolicy
 from agent_gym.runs import RunFolder
+from agent_gym.trainers.advantages import get_advantage
 from agent_gym.trainers.config import AgentGRPOConfig
 from agent_gym.trainers.environments import EnvironmentMaker
 from agent_gym.trainers.grpo import AgentGRPOTrainer
@@ -200,7 +201,9 @@ class _Run:
             max_steps=config.updates,
             learning_rate=config.learning_rate,
             weight_decay=0.0,
-            drop_zero_variance=True,
+            advantage=config.advantage,
+            advantage_kwargs=dict(config.advantage_kwargs) or None,
+            drop_zero_variance=get_advantage(config.advantage).silent_when_flat,
             max_concurrency=episodes,
             save_strategy="steps",
             save_steps=config.save_every,

@@ -326,7 +326,7 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         step = int(self.state.global_step)
         self._generation = (self.mode, step, self._generation[2] + 1 if self._generation[:2] == (self.mode, step) else 0)
         self.trajectories = self._gather_trajectories(*self._play_with_others(self._examples(inputs)))
-        advantages = self.estimator(self.trajectories, gamma=self.args.gamma, scale=self.args.scale_rewards)
+        advantages = self.estimator(self.trajectories, **self._estimator_settings())
         flat = zero_variance_groups(self.trajectories, self.args.gamma) if self._has_groups() else []
         rows, dropped = self._rows(advantages, flat)
         self._record(batch_metrics(self.trajectories, rows, advantages, zero_groups=len(flat), version=step))
@@ -335,6 +335,10 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         self._watch_signal(any(row.has_signal for row in rows))
         self._log_completions(advantages)
         return self._plan(rows)
+
+    def _estimator_settings(self) -> dict[str, Any]:
+        """The settings that every batch is estimated with. A trainer with a critic adds `values` and `bootstrap` of `self.trajectories`."""
+        return {**(self.args.advantage_kwargs or {}), "gamma": self.args.gamma, "scale": self.args.scale_rewards}
 
     def _has_groups(self) -> bool:
         return all(item.group_id for item in self.trajectories)
@@ -350,7 +354,7 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
                     f"task {item.task_id!r} of {item.env_id} gave a reward that is not finite {rewards}: the episode is left out",
                     stacklevel=2,
                 )
-        dropping = self.args.drop_zero_variance and self.estimator.group_relative
+        dropping = self.args.drop_zero_variance and self.estimator.silent_when_flat
         left_out = {position for group in flat for position in group} if dropping else set()
         rows: list[Row] = []
         for position in kept:
@@ -412,9 +416,10 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
             first=len(self.trajectories),
             gamma=args.gamma,
             scale=args.scale_rewards,
+            settings=args.advantage_kwargs,
             merge=args.merge_prefix,
             mask_truncated=args.mask_truncated_steps,
-            drop_zero_variance=args.drop_zero_variance and self.estimator.group_relative,
+            drop_zero_variance=args.drop_zero_variance and self.estimator.silent_when_flat,
         )
 
     def _weights(self, old: torch.Tensor, sub: SubBatch, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

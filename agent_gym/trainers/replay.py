@@ -340,6 +340,7 @@ def replay_rows(
     first: int,
     gamma: float | None = None,
     scale: str = "group",
+    settings: Mapping[str, Any] | None = None,
     merge: bool = True,
     mask_truncated: bool = False,
     drop_zero_variance: bool = False,
@@ -353,6 +354,7 @@ def replay_rows(
         first: the number of its first trajectory in the batch, behind the fresh ones.
         gamma: as for the estimator.
         scale: as for the estimator.
+        settings: further settings of the estimator.
         merge: as for `build_rows`.
         mask_truncated: leave out actions that were cut off.
         drop_zero_variance: leave out groups without variance.
@@ -366,7 +368,7 @@ def replay_rows(
     if buffer.imitates:
         advantages = [[1.0] * len(one.steps) for one in items]
     else:
-        advantages = estimator(items, gamma=gamma, scale=scale)
+        advantages = estimator(items, **{**(settings or {}), "gamma": gamma, "scale": scale})
         if drop_zero_variance:
             left_out = {place for group in zero_variance_groups(items, gamma) for place in group}
     rows: list[Row] = []

@@ -25,6 +25,8 @@ from toy_training import (
 from trl import GRPOConfig, GRPOTrainer
 
 from agent_gym.trainers.advantages import Advantages, get_advantage
+from agent_gym.trainers.config import AgentGRPOConfig
+from agent_gym.trainers.grpo import AgentGRPOTrainer
 from agent_gym.trajectory import Step, StopReason, Trajectory
 
 EXACT = 1e-6
@@ -112,12 +114,28 @@ def test_the_same_holds_off_policy_with_clipping(loss: dict[str, Any], level: st
         assert relative_error(per_token, one) > 1e-3
 
 
-@pytest.mark.parametrize("name", ["rloo", "reinforce", "reinforce_pp", "reinforce_pp_baseline"])
+@pytest.mark.parametrize("name", ["rloo", "reinforce", "reinforce_pp", "reinforce_pp_baseline", "gigpo", "rebn"])
 def test_every_estimator_reaches_the_gradient_through_merged_rows(name: str, tmp_path: Path) -> None:
     batch, model = random_batch(3, context="mixed"), make_model()
     merged = window_gradients(make_trainer(tmp_path, batch, model, advantage=name, gamma=0.9))[0]
     by_hand = hand_written_gradient(model, per_action(get_advantage(name)(batch, gamma=0.9), batch))
     assert relative_error(merged, by_hand) < EXACT
+
+
+@pytest.mark.parametrize("name", ["step_gae", "token_gae"])
+def test_a_trainer_with_a_critic_passes_its_values_to_the_estimator(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch, model = random_batch(4, context="mixed", logprobs=False, empty=0.2), make_model()
+    rng = np.random.default_rng(0)
+    values = [[rng.normal(size=len(step.action_ids)) if name == "token_gae" else rng.normal() for step in item.steps] for item in batch]
+    critic = {"values": values, "bootstrap": [0.0] * len(batch)}
+    usual = AgentGRPOTrainer._estimator_settings
+    monkeypatch.setattr(AgentGRPOConfig, "has_critic", True)
+    monkeypatch.setattr(AgentGRPOTrainer, "_estimator_settings", lambda self: {**usual(self), **critic})
+    settings = {"advantage": name, "gamma": 0.9, "advantage_kwargs": {"lam_step": 0.8}}
+    (got,) = window_gradients(make_trainer(tmp_path, batch, model, **settings))
+    advantages = get_advantage(name)(batch, gamma=0.9, lam_step=0.8, **critic)
+    tensors = [[torch.as_tensor(np.asarray(value)) for value in item] for item in advantages]
+    assert relative_error(got, corrected_by_hand(model, batch, tensors, "token_truncate", 1.0)) < EXACT
 
 
 @pytest.mark.parametrize("level", ["trajectory", "step"])

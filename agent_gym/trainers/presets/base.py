@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from agent_gym.chat import load_tokenizer
+from agent_gym.trainers.advantages import check_advantage
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM
@@ -51,6 +52,8 @@ class EmbeddedConfig:
         curve_every: updates between two points of the curve.
         save_every: updates between two checkpoints.
         warm_start: of the warm start; a dataclass.
+        advantage: name of the estimator (see `agent_gym.trainers.advantages`), one that needs no critic.
+        advantage_kwargs: its settings.
         replay: episodes that are trained on again: `files`, and optionally `ratio`, `max_age`, `correction`, `base_version` (the fields `replay_*` of
             `AgentGRPOConfig`); empty replays nothing.
     """
@@ -65,6 +68,8 @@ class EmbeddedConfig:
     curve_every: int = 10
     save_every: int = 10
     warm_start: Any = None
+    advantage: str = "grpo"
+    advantage_kwargs: Mapping[str, Any] = field(default_factory=dict)
     replay: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -76,6 +81,7 @@ class EmbeddedConfig:
         if isinstance(self.warm_start, Mapping):
             make = next(one.default_factory for one in fields(self) if one.name == "warm_start")
             object.__setattr__(self, "warm_start", replace(make(), **self.warm_start))  # type: ignore[operator]  # every preset has one
+        check_advantage(self.advantage, self.advantage_kwargs)
         least = {"updates": 1, "tasks_per_update": 1, "num_generations": 2, "max_action_tokens": 1, "eval_tasks": 1}
         least |= {"curve_tasks": 0, "curve_every": 1, "save_every": 1}
         for name, low in least.items():
