@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent_gym.cli.common import (
     Player,
@@ -31,6 +31,9 @@ from agent_gym.cli.common import (
 from agent_gym.cli.sample_files import Asked, judge_of
 from agent_gym.runs import RunFolder, atomic_write, to_plain
 from agent_gym.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from agent_gym.evaluation import Evaluation
 
 __all__ = ["Measured", "arms_of", "folder_of", "measure", "run", "save"]
 

@@ -72,7 +72,7 @@ class AgentGRPOConfig(GRPOConfig):  # type: ignore[misc,unused-ignore]  # TRL's 
 
     has_critic: ClassVar[bool] = False
     """Whether the trainer that these settings are for has a critic, so that estimators that need values can be chosen."""
-    _VALID_DICT_FIELDS: ClassVar[list[str]] = [*GRPOConfig._VALID_DICT_FIELDS, "advantage_kwargs"]
+    _VALID_DICT_FIELDS = [*GRPOConfig._VALID_DICT_FIELDS, "advantage_kwargs"]  # noqa: RUF012  # transformers declares it so
 
     lr_scheduler_type: str = field(default="constant", metadata={"help": "Learning-rate schedule."})
     adam_beta2: float = field(default=0.95, metadata={"help": "Second moment decay of AdamW."})
