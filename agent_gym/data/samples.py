@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, time
@@ -42,6 +43,7 @@ __all__ = [
     "write_rows",
 ]
 
+_HALVES = re.compile("[\ud800-\udfff]")
 _NAMED = ("data_source", "agent_name", "prompt", "ability", "reward_model", "env_kwargs", "extra_info")
 _AS_JSON = ("env_kwargs", "options")
 """Columns of rows that we write which hold a JSON string instead of a struct."""
@@ -248,7 +250,7 @@ def _messages(value: Any, where: str) -> str | tuple[Mapping[str, Any], ...]:
     if isinstance(value, str):
         value = _written_messages(value)
         if isinstance(value, str):
-            return value
+            return _whole(value, where, "prompt")
     if not isinstance(value, (list, tuple)) or not value:
         raise field_fault(where, "prompt", "a text or a non-empty list of messages", value)
     for index, message in enumerate(value):
@@ -258,7 +260,16 @@ def _messages(value: Any, where: str) -> str | tuple[Mapping[str, Any], ...]:
             raise field_fault(where, f"prompt[{index}].role", "a text", message.get("role"))
         if not isinstance(message.get("content", ""), (str, list)):
             raise field_fault(where, f"prompt[{index}].content", "a text or a list of parts", message.get("content"))
+        if isinstance(message.get("content"), str):
+            _whole(message["content"], where, f"prompt[{index}].content")
     return tuple(value)
+
+
+def _whole(text: str, where: str, name: str) -> str:
+    """A text that can be written to a file again: one with half of a surrogate pair cannot."""
+    if _HALVES.search(text):
+        raise field_fault(where, name, "text without halves of surrogate pairs", text)
+    return text
 
 
 def _written_messages(text: str) -> Any:
@@ -475,7 +486,9 @@ def read_rows(source: str | Path | Iterable[Mapping[str, Any]]) -> Iterator[tupl
     if isinstance(source, (str, Path)):
         path = Path(source)
         if not path.is_file():
-            raise FileNotFoundError(f"there is no file {str(source)!r}; give a .parquet, .jsonl or .json file")
+            what = "is a folder" if path.is_dir() else "is no file that can be read" if path.exists() else ""
+            named = f"{str(source)!r} {what}" if what else f"there is no file {str(source)!r}"
+            raise FileNotFoundError(f"{named}; give a .parquet, .jsonl or .json file")
         pairs = _parquet_rows(path) if _is_parquet(path) else _text_rows(path)
     elif isinstance(source, Mapping) or not isinstance(source, Iterable):
         raise TypeError(f"rows come from a path, a datasets.Dataset or a list of dicts, not from {type(source).__name__}")

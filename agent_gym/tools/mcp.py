@@ -84,7 +84,7 @@ class MCPTools(Toolkit):
         del mcp
         if not self.is_http:
             words = self.command
-            if not words or any(not isinstance(one, str) or "\0" in one for one in words) or not words[0]:
+            if not words or any(not isinstance(one, str) or "\0" in one for one in words) or not words[0] or "://" in words[0]:
                 raise ValueError(
                     f"server must be a command (a string or its words) or a URL that begins with http:// or https://, not {self.server!r}"
                 )

@@ -196,6 +196,17 @@ def test_sources_that_hold_no_rows_are_refused(tmp_path: Path) -> None:
         list(read_rows(numbers))
 
 
+def test_a_folder_is_called_one(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="is a folder"):
+        list(read_rows(tmp_path))
+
+
+@pytest.mark.parametrize("prompt", ["half \ud800", [{"role": "user", "content": "half \udfff"}]], ids=["text", "messages"])
+def test_half_a_surrogate_pair_is_refused_where_it_stands(prompt: object) -> None:
+    with pytest.raises(ValueError, match=r"line 3: field 'prompt.*surrogate"):
+        parse_sample({"prompt": prompt, "reward_model": {"ground_truth": "a"}}, where="rows.jsonl line 3")
+
+
 def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "rows.parquet").write_bytes(b"PAR1")
     genuine = builtins.__import__

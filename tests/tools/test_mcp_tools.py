@@ -541,6 +541,7 @@ def test_other_schemas_are_used_as_they_are() -> None:
         ({"server": [1]}, "command"),
         ({"server": 7}, "neither"),
         ({"server": "a 'b"}, "neither"),
+        ({"server": "ftp://127.0.0.1/tools"}, "begins with http"),
         ({"server": "a\0b"}, "command"),
         ({"server": "a", "timeout": 0}, "timeout is 0"),
         ({"server": "a", "start_timeout": float("nan")}, "start_timeout is nan"),
