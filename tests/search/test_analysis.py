@@ -141,4 +141,4 @@ def test_tokenizing_takes_linear_time(piece: str) -> None:
             best = min(best, time.process_time() - start)
         return best
 
-    assert seconds(80_000) < 3 * seconds(40_000) + 0.01
+    assert any(seconds(80_000) < 3 * seconds(40_000) + 0.01 for _attempt in range(3))  # what is not linear fails each time
