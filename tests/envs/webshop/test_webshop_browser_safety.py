@@ -139,7 +139,7 @@ def allowed_into(folder: Path) -> Any:
 
 @pytest.mark.parametrize("other", ["profile", "visit"])
 def test_each_of_the_two_bars_holds_alone(unprotected: Any, tmp_path: Path, other: str) -> None:
-    without = {"_PREFERENCES": {}} if other == "profile" else {"_refuse_downloads": allowed_into(tmp_path)}
+    without = {"_PREFERENCES": {}} if other == "profile" else {"_refuse_downloads": lambda driver, context: None}
     assert not downloaded(unprotected(**without), tmp_path, 4)
 
 
