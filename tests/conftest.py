@@ -1,7 +1,9 @@
 """Fixtures that every room shares: the folder of real test input and its tokenizer."""
 
+import faulthandler
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """Let Ctrl-C mean what it means: a shell that runs the tests in the background has it ignored, here and in all that they start."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Let a worker that a thread or a process of its own keeps alive show its stacks and end, instead of holding the whole run."""
+    if hasattr(session.config, "workerinput"):
+        faulthandler.dump_traceback_later(90, exit=True, file=sys.__stderr__)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
