@@ -60,6 +60,8 @@ def long_episode(env, seed=0) -> Trajectory:
     for text in (*calls, "<answer>5</answer>"):
         ids = recorder.get_wrapper_attr("encode_action")(text)
         recorder.step(Generation(ids, np.linspace(-1, 0, len(ids))))
+        if not recorder.running:  # a limit of turns
+            break
     return recorder.trajectory
 
 
