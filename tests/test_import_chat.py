@@ -566,7 +566,7 @@ def test_the_command_says_what_is_wrong(inside: Path, capsys: pytest.CaptureFixt
         (["log.jsonl", "--out", "log.jsonl"], "is the log itself"),
         (["log.jsonl", "--out", "log.txt"], "ends with"),
         (["log.jsonl", "--check"], "import first"),
-        (["log.jsonl", "--tool-format", "herms"], "Did you mean 'hermes'?"),
+        (["log.jsonl", "--tool-format", "herms"], "did you mean 'hermes'?"),
         (["log.jsonl", "--template-arg", "x"], "NAME=VALUE"),
         (["log.jsonl", "--tokenizer", "no/such/folder/here"], "no such folder"),
     ):

@@ -16,7 +16,6 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -26,6 +25,7 @@ from gymnasium.error import ResetNeeded
 from agent_gym.chat import Message
 from agent_gym.context import ContextPolicy
 from agent_gym.core import Outcome, TaskError
+from agent_gym.data.files import read_once
 from agent_gym.data.qa_loaders import QATask, accept_aliases, parse_qa
 from agent_gym.data.qa_metrics import AnswerScores, exact_match, normalize_answer, score_answer, sub_exact_match, title_recall
 from agent_gym.data.qa_source import HOTPOTQA, EmbeddedSource, QASet, QASource, open_source
@@ -515,12 +515,11 @@ def _open_corpus(corpus: str | Path | Searcher | None, search: str | SearchEngin
         raise FileNotFoundError(
             f"corpus must be a JSONL file, the folder of an index, an address or a Searcher, and there is nothing at {str(path)!r}"
         )
-    facts = path.stat()
-    return _open_once(path.resolve(), facts.st_mtime_ns, facts.st_size, search)
+    return _open(path, search)
 
 
-@lru_cache(maxsize=4)
-def _open_once(path: Path, _changed: int, _size: int, search: str | SearchEngine) -> Searcher:
+@read_once(maxsize=4)
+def _open(path: Path, search: str | SearchEngine) -> Searcher:
     if search == "lucene":
         return open_searcher(path)
     if search == "tantivy" and path.is_dir():

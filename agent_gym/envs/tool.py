@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
+from agent_gym._background import workers
 from agent_gym.chat import Message, load_tokenizer
 from agent_gym.context import Append
 from agent_gym.core import Action, AgentEnv, Observation, Outcome
@@ -38,7 +39,6 @@ from agent_gym.envs.judge import JudgeFunction
 from agent_gym.envs.row_rewards import RowReward, RowRewards, final_answer, own_reward
 from agent_gym.envs.tool_prompt import PromptEnd, ToolPrompt, turn_end_ids
 from agent_gym.envs.whole_numbers import task_index, whole_number
-from agent_gym.tools.background import workers
 from agent_gym.tools.base import BaseTool, ToolContext, Toolkit
 from agent_gym.tools.execution import CallResult, ToolSet, arun_calls, run_calls
 from agent_gym.tools.formats import ToolCallFormat

@@ -554,7 +554,7 @@ def test_wrong_arguments_of_the_environment_are_refused() -> None:
     assert ask is not None
     with pytest.raises(ResetNeeded, match="reset"):
         ask()
-    with pytest.raises(ValueError, match="Did you mean"):
+    with pytest.raises(ValueError, match="did you mean"):
         ToolEnv(tool_format="hermess")
     with pytest.raises(ValueError, match="no tool named"):
         ToolEnv(tools=["calculatr"])
