@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Callable
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from agent_gym.core import AgentEnv
 
 
 def require(name: str) -> ModuleType:
@@ -17,3 +22,17 @@ def require(name: str) -> ModuleType:
         if os.environ.get("AGENT_GYM_REQUIRE_ALL") == "1":
             pytest.fail(f"AGENT_GYM_REQUIRE_ALL=1, but {name} cannot be imported: {error}")
         pytest.skip(f"{name} is not installed ({error})", allow_module_level=True)
+
+
+def follow(env: AgentEnv, script: Callable[[Any, int], str] | None = None, **reset: Any) -> tuple[list[float], dict[str, Any]]:
+    """Play the expert, or a script, to the end; the rewards and the last info."""
+    env.reset(**reset)
+    expert = env.expert()
+    assert expert is not None
+    rewards = []
+    while True:
+        text = expert() if script is None else script(env, env.turn)
+        _, reward, terminated, truncated, info = env.step(env.encode_action(text))
+        rewards.append(reward)
+        if terminated or truncated:
+            return rewards, info

@@ -30,7 +30,7 @@ from agent_gym.data.qa_loaders import QATask, accept_aliases, parse_qa
 from agent_gym.data.qa_metrics import AnswerScores, exact_match, normalize_answer, score_answer, sub_exact_match, title_recall
 from agent_gym.data.qa_source import HOTPOTQA, EmbeddedSource, QASet, QASource, open_source
 from agent_gym.data.samples import message_text
-from agent_gym.envs.rebuilt import fewest_dropped, with_text
+from agent_gym.envs.rebuilt import require_room, shortened, with_text
 from agent_gym.envs.tool import Score, ToolEnv
 from agent_gym.envs.whole_numbers import whole_number
 from agent_gym.search import Corpus, Document, Hit, HttpSearcher, LuceneBM25, Searcher, open_searcher
@@ -322,7 +322,7 @@ class HotpotQAEnv(ToolEnv):
             query = self._present.question
             self._note(query, self._engine().search([query], self.top_k)[0])
         if self._rebuilds:
-            self._require_room()
+            require_room(self, self.rebuild_tokens, self._question_messages())
             return self._rebuild()
         messages = self._question_messages()
         if self.force_first_search:
@@ -340,22 +340,10 @@ class HotpotQAEnv(ToolEnv):
             return [self._system_message(), {"role": "user", "content": self._present.question}]
         return self._with_system(own)
 
-    def _require_room(self) -> None:
-        """Refuse a task that even without any state is longer than the budget."""
-        length = len(self.chat.render(self._question_messages(), self.tools))
-        if length > self.rebuild_tokens:
-            raise ValueError(
-                f"task {self.task_id!r} and the text of the tools alone have {length} tokens, and rebuild_tokens is {self.rebuild_tokens}; "
-                "make the environment with larger rebuild_tokens (by default they are max_observation_tokens)"
-            )
-
     def _rebuild(self) -> list[Message]:
         """Make the whole prompt from the state, within the budget; see `AgentEnv._rebuild`."""
         droppable = len(self._passages) + len(self._feedback) + len(self._queries) + 1  # with all dropped the task alone is left
-        dropped = fewest_dropped(
-            droppable, lambda count: len(self.chat.render(self._state_messages(count), self.tools)) <= self.rebuild_tokens
-        )
-        return self._state_messages(dropped)
+        return shortened(self, self.rebuild_tokens, droppable, self._state_messages)
 
     def _state_messages(self, dropped: int) -> list[Message]:
         """The prompt without the first `dropped` items: passages go first, then feedback, then queries, each oldest first; last the turns."""

@@ -21,8 +21,9 @@ from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
+from helpers import follow
 from paper_faults import OddServer, odd_server, send
-from papers_play import PAPERS, ROW, calls, follow, ids, shown, step
+from papers_play import PAPERS, ROW, calls, ids, shown, step
 
 from agent_gym.core import EnvFault
 from agent_gym.data.paper_tasks import PaperTask
