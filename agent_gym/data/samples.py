@@ -413,7 +413,7 @@ def _text_rows(path: Path) -> Iterator[tuple[str, Any]]:
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
-            if number == 1 and line.strip() == "{":  # an object over several lines: one document, no JSON lines
+            if number == 1 and _goes_on(line):  # an object over several lines: one document, no JSON lines
                 file.seek(0)
                 document = _parse(file.read(), str(path.name))
                 yield from _array_rows(path, document.get("data", [document]))
@@ -423,6 +423,18 @@ def _text_rows(path: Path) -> Iterator[tuple[str, Any]]:
                 yield from _array_rows(path, row["data"])
                 continue
             yield f"{path.name} line {number}", row
+
+
+def _goes_on(line: str) -> bool:
+    """Whether a line begins a JSON object that ends on a later one."""
+    text = line.strip()
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        return text.startswith("{") and error.pos >= len(text)
+    except (ValueError, RecursionError):
+        pass
+    return False
 
 
 def _array_rows(path: Path, rows: Any) -> Iterator[tuple[str, Any]]:

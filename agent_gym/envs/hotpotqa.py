@@ -427,8 +427,8 @@ class HotpotQAEnv(ToolEnv):
     def _info(self, feedback: str, given: Mapping[str, Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
         task = self._present
         standing = {
-            "dataset": self.source.name,
-            "level": self._level or task.level,
+            "dataset": self._source_name(self.source.name),
+            "level": task.level if self._given else self._level or task.level,
             "question_type": task.type,
             "supporting_recall": title_recall(self._titles, task.hops),
             "n_searches": len(self._queries),

@@ -174,6 +174,16 @@ def test_all_containers_hold_the_same_rows(tmp_path: Path) -> None:
     assert [where for where, _ in read_rows(array)] == [f"array.json row {number}" for number in (0, 1, 2)]
 
 
+@pytest.mark.parametrize("brace", ["{\n", "{", " { \n\n"])
+def test_an_object_over_several_lines_is_one_row_wherever_its_first_line_ends(brace: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    path.write_text(brace + '"prompt": "What is 6 times 7?",\n "reward_model": {"ground_truth":\n   "42"}}\n', encoding="utf-8")
+    assert list(read_rows(path)) == [("rows.json row 0", {"prompt": "What is 6 times 7?", "reward_model": {"ground_truth": "42"}})]
+    path.write_text('{"prompt": "What is 6 ti\n{"prompt": "x"}\n', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"rows\.json line 1: no valid JSON"):
+        list(read_rows(path))
+
+
 def test_a_hugging_face_dataset_is_read_like_a_file() -> None:
     datasets = require("datasets")
     rows = [{"prompt": "q", "reward_model": {"ground_truth": "x"}, "env_kwargs": kwargs} for kwargs in ({"a": 1}, {"b": 2})]

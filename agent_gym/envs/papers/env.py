@@ -408,7 +408,7 @@ class PaperSearchEnv(ToolEnv):
     def _info(self, feedback: str, given: Mapping[str, Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
         task = self.query
         standing = {
-            "dataset": self.source.name,
+            "dataset": self._source_name(self.source.name),
             "library": self.library.name,
             "relevance": self._relevance.name,
             "date_filter": self.date_filter,
