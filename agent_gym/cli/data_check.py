@@ -70,7 +70,8 @@ def check(args: argparse.Namespace) -> int:
         _print_faults(faults)
         raise Failed(f"{len(faults)} of {total} rows cannot be played")
     trainable = sum(not route.unscored for route in routes)
-    _say(f"{total} rows are whole; {trainable} of them can be trained on", "green" if trainable else "yellow")
+    whole = f"{total} rows are whole" if total > 1 else "1 row is whole"
+    _say(f"{whole}; {trainable} of them can be trained on", "green" if trainable else "yellow")
     return 0
 
 

@@ -349,8 +349,9 @@ def _of_type(sample: Sample, kind: Any) -> str:
     ids = {entry.id.partition("/")[2].partition("-v")[0].lower(): entry.id for entry in ENVIRONMENTS}
     found = types.get(kind) or ids.get(kind.lower().replace("_", "")) or (kind if kind in gymnasium.registry else None)
     if found is None:
-        known = list(dict.fromkeys([*types, *ids]))
-        raise SampleError(f"{place} is {kind!r}, which is no known kind of environment{nearest(kind, known)}; known: {', '.join(known)}")
+        first = {env_id: name for name, env_id in reversed(types.items())}
+        known = ", ".join(first.get(env_id, name) for name, env_id in ids.items())
+        raise SampleError(f"{place} is {kind!r}, which is no known kind of environment{nearest(kind, [*types, *ids])}; known: {known}")
     return found
 
 
