@@ -104,9 +104,11 @@ def read_once(maxsize: int) -> Callable[[Callable[_Given, _Read]], Callable[_Giv
     """
 
     def decorate(read: Callable[_Given, _Read]) -> Callable[_Given, _Read]:
+        reader: Callable[..., _Read] = read
+
         @lru_cache(maxsize=maxsize)
         def kept(facts: tuple[tuple[int, int], ...], *arguments: Any) -> _Read:
-            return read(*arguments)  # type: ignore[call-arg]
+            return reader(*arguments)
 
         @wraps(read)
         def once(*arguments: _Given.args, **_none: _Given.kwargs) -> _Read:

@@ -1,7 +1,9 @@
 """Which file the keywords of an environment name, and that each is read once: the same for every data set."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,9 +38,10 @@ def test_a_dataset_is_the_official_folder_a_folder_or_a_file(folder: Path) -> No
 @pytest.mark.parametrize("dataset", ["official", "folder"])
 def test_a_split_of_another_name_is_the_same_mistake_in_every_data_set(dataset: str, folder: Path) -> None:
     given = "official" if dataset == "official" else folder
-    for opens in (open_source, open_gsm8k, open_paper_tasks):
+    every: list[Callable[..., Any]] = [open_source, open_gsm8k, open_paper_tasks]
+    for opens in every:
         with pytest.raises(ValueError, match="split must be one of train, validation, test, not 'dev'"):
-            opens(given, split="dev", data_dir=folder)  # type: ignore[operator]
+            opens(given, split="dev", data_dir=folder)
 
 
 def test_a_file_is_read_again_when_it_or_another_that_it_is_read_with_has_changed(folder: Path) -> None:

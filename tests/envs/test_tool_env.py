@@ -617,7 +617,8 @@ def test_the_checks_find_the_mutants() -> None:
 )
 def test_info_tells_a_task_that_was_handed_over_from_one_of_the_data_set(made: type[ToolEnv], row: dict[str, Any]) -> None:
     env = made()
-    told = [env.reset(seed=0, options=options)[1] for options in ({"index": 0}, {"task": row}, {"index": 0})]
+    asked: list[dict[str, Any]] = [{"index": 0}, {"task": row}, {"index": 0}]
+    told = [env.reset(seed=0, options=options)[1] for options in asked]
     assert [one["dataset"] for one in told] == ["embedded", "given", "embedded"]
     if made is HotpotQAEnv:
         assert [one["level"] for one in told] == ["full", "hard", "full"]
