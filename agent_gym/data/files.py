@@ -100,21 +100,21 @@ def read_once(maxsize: int) -> Callable[[Callable[_Given, _Read]], Callable[_Giv
         maxsize: how many results are kept.
 
     Returns:
-        A decorator of functions whose arguments are positional and hashable; every `Path` among them is a file or folder that is there.
+        A decorator of functions whose arguments are hashable; every `Path` among the positional ones is a file or folder that is there.
     """
 
     def decorate(read: Callable[_Given, _Read]) -> Callable[_Given, _Read]:
         reader: Callable[..., _Read] = read
 
         @lru_cache(maxsize=maxsize)
-        def kept(facts: tuple[tuple[int, int], ...], *arguments: Any) -> _Read:
-            return reader(*arguments)
+        def kept(facts: tuple[tuple[int, int], ...], *arguments: Any, **settings: Any) -> _Read:
+            return reader(*arguments, **settings)
 
         @wraps(read)
-        def once(*arguments: _Given.args, **_none: _Given.kwargs) -> _Read:
+        def once(*arguments: _Given.args, **settings: _Given.kwargs) -> _Read:
             given = [one.resolve() if isinstance(one, Path) else one for one in arguments]
             stats = [one.stat() for one in given if isinstance(one, Path)]
-            return kept(tuple((one.st_mtime_ns, one.st_size) for one in stats), *given)
+            return kept(tuple((one.st_mtime_ns, one.st_size) for one in stats), *given, **settings)
 
         return once
 
