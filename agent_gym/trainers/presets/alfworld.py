@@ -100,7 +100,8 @@ class ALFWorldConfig(CommandConfig):
 
     updates: int = 40
     num_iterations: int = 2
-    learning_rate: float = 4e-4
+    learning_rate: float = 5e-4
+    lr_scheduler_type: str = "linear"
     max_grad_norm: float = 0.1
     max_action_tokens: int = 32
     warm_start: ImitationConfig = field(default_factory=lambda: ImitationConfig(slip=0.35, steps=350, decay_steps=100))
