@@ -114,7 +114,8 @@ def read_once(maxsize: int) -> Callable[[Callable[_Given, _Read]], Callable[_Giv
         def once(*arguments: _Given.args, **settings: _Given.kwargs) -> _Read:
             given = [one.resolve() if isinstance(one, Path) else one for one in arguments]
             stats = [one.stat() for one in given if isinstance(one, Path)]
-            return kept(tuple((one.st_mtime_ns, one.st_size) for one in stats), *given, **settings)
+            named: dict[str, Any] = dict(settings)
+            return kept(tuple((one.st_mtime_ns, one.st_size) for one in stats), *given, **named)
 
         return once
 
