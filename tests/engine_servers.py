@@ -79,6 +79,8 @@ class FakeServer:
         self.requests: list[dict[str, Any]] = []
         self.controls: list[tuple[str, Any]] = []
         self.disconnected = 0
+        self.overflows = 0
+        self.authorisation = ""
         self.aborting: dict[str, threading.Event] = {}
         self.seen: set[str] = set()
         self.seen_prompts: list[list[int]] = []
@@ -196,6 +198,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self, request: Any) -> None:
         parts = urlsplit(self.path)
+        self.owner.authorisation = self.headers.get("Authorization", "")
         try:
             if parts.path in self.owner.missing:
                 raise Refusal(404, "Not Found")
@@ -312,7 +315,7 @@ class FakeVLLM(FakeServer):
         if request["model"] != "tiny":
             raise Refusal(404, f"The model `{request['model']}` does not exist.")
         prompt, asked = request["prompt"], request["max_tokens"]
-        probe = request["request_id"] == "agent-gym-probe"
+        probe = request["request_id"].startswith("agent-gym-probe")
         fault = self.faults.popleft() if self.faults and not probe else ""
         if not probe:
             self.requests.append(request)
@@ -323,6 +326,7 @@ class FakeVLLM(FakeServer):
             raise Refusal(400, f"Token id {max(prompt)} is out of vocabulary")
         limit = 200 if fault == "shrunk" else self.max_model_len
         if len(prompt) + asked > limit:
+            self.overflows += 1
             raise Refusal(
                 400,
                 f"This model's maximum context length is {limit} tokens. However, you requested {asked} output tokens and your prompt contains "
@@ -335,8 +339,6 @@ class FakeVLLM(FakeServer):
             stop_token_ids=(*request["stop_token_ids"], *(() if request["ignore_eos"] else self.eos)),
         )  # fmt: skip
         name = f"cmpl-{request['request_id']}"
-        if probe:
-            self.seen.discard(f"{name}-0")
         generation, aborted = self.sample(prompt, sampling, f"{name}-0", connection)
         ids = [] if generation is None else generation.token_ids.tolist()
         logprobs: list[Any] = [] if generation is None else [float(one) for one in generation.logprobs]
@@ -487,6 +489,7 @@ class FakeSGLang(FakeServer):
         self.misbehave(fault, connection)
         if not 0 <= given["sampling_seed"] < 2**31 or given["top_k"] == 0 or given["n"] != 1 or not request["return_logprob"]:
             raise Refusal(400, "this is nothing that a policy should ask for")
+        self.overflows += len(prompt) + asked > self.max_model_len
         if len(prompt) >= self.max_model_len:
             raise Refusal(
                 400,

@@ -72,6 +72,7 @@ class AsyncLLM:
     seen: list[list[int]] = field(default_factory=list)
     old: TransformersPolicy | None = None
     loop: Any = None
+    overflows: int = 0
 
     @classmethod
     def from_engine_args(cls, args: AsyncEngineArgs) -> AsyncLLM:
@@ -92,6 +93,7 @@ class AsyncLLM:
         assert params.max_tokens is not None and params.seed is not None and params.ignore_eos and not params.detokenize and params.n == 1
         assert params.logprobs == 0 and params.output_kind is RequestOutputKind.FINAL_ONLY and request_id not in self.running
         if len(ids) + params.max_tokens > limit:
+            self.overflows += 1
             raise VLLMValidationError(f"The decoder prompt (length {len(ids)}) is longer than the maximum model length of {limit}.")
         if max(ids) >= self.policy.model.config.vocab_size:
             raise VLLMValidationError(f"Token id {max(ids)} is out of vocabulary")

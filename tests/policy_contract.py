@@ -54,6 +54,10 @@ class Arm(ABC):
         """Requests that the engine still works on."""
         return 0
 
+    def overflows(self) -> int:
+        """Requests that asked the engine for more than its context holds."""
+        return 0
+
     def prompt(self, number: int, length: int = LONG) -> list[int]:
         """A prompt of its own."""
         found: list[int] = np.random.default_rng(number).integers(3, self.vocabulary, length).tolist()
@@ -112,6 +116,7 @@ async def a_full_context_is_a_finish_reason(arm: Arm) -> None:
         for length in (arm.max_context, arm.max_context + 90):
             full = await arm.policy.generate(arm.prompt(1, length), Sampling(max_tokens=50, seed=1))
             assert (len(full.token_ids), full.finish_reason, len(full.logprobs)) == (0, "context", 0)
+    assert not arm.overflows(), "the engine was asked for more than fits"
 
 
 async def impossible_prompts_are_refused(arm: Arm) -> None:

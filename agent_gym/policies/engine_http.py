@@ -162,6 +162,8 @@ class HttpEngine:
     def _explain(self, refusal: _Refused, target: str) -> NoReturn:
         if refusal.status in (404, 405):
             raise NotServed(f"the {self.what} has no {target.partition('?')[0]}: {refusal.line}") from None
+        if "already running" in refusal.line:  # sent twice over a connection that broke off; under another name it is taken
+            raise EngineDown(f"the {self.what} still works on a request of that name: {refusal.line}", lost=False) from None
         if _TOO_LONG.search(refusal.line):
             found = _LIMIT.search(refusal.line)
             raise ContextFull(int(found[1]) if found else None) from None

@@ -4,7 +4,7 @@ The engine lives on an event loop of its own in a background thread, since it be
 one. vLLM computes in a process below; weights reach it through a folder, and its prefix cache is dropped after each.
 
 Written for vLLM 0.28 to 0.30 (what goes with TRL 1.16 and torch 2.13). The project's own tests run it against a stand-in for the `vllm` module, which is
-no proof of anything about vLLM; `make test-vllm` runs it on the real engine on a CPU, and nobody has run it on a GPU yet.
+no proof of anything about vLLM; `make test-vllm` is there to run it on the real engine on a CPU. It was not run on a GPU (docs/vllm.md).
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ log-probabilities are those of temperature 1, which is found out at the first re
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -70,7 +71,7 @@ class VLLMServer(HttpEngine):
             version = "(of unknown version)"
         self.model = chosen
         likeliest = Sampling(temperature=1.0, top_k=1, max_tokens=1)
-        probe = await self.complete([0], likeliest, 1, 0, "agent-gym-probe")
+        probe = await self.complete([0], likeliest, 1, 0, f"agent-gym-probe-{uuid.uuid4().hex}")
         told = probe.logprobs[0] if probe.logprobs else None
         raw = isinstance(told, (int, float)) and told < _CERTAIN  # among one token, the likeliest has probability 1
         return EngineInfo(f"vllm {version}", chosen, length, "raw" if raw else "processed")
@@ -159,8 +160,8 @@ def _list(value: Any, name: str) -> list[Any] | None:
 class VLLMPolicy(EnginePolicy):
     """Samples by vLLM.
 
-    `mode="server"` was run against local servers that replay vLLM's protocol; `make test-vllm` runs both modes on the real engine on a CPU. Neither was run
-    on a GPU here: see docs/vllm.md.
+    Both modes were run against stand-ins alone: local servers that speak vLLM's protocol, and a module with its names. `make test-vllm` holds them against the
+    real engine on a CPU; neither was run on a GPU. See docs/vllm.md for what has been run when.
 
     Args:
         url: of the server; "server" only.

@@ -21,6 +21,7 @@ from small_envs import Parrot  # noqa: E402
 import agent_gym  # noqa: E402
 from agent_gym.chat import load_tokenizer  # noqa: E402
 from agent_gym.cli import main  # noqa: E402
+from agent_gym.cli.parser import build_parser  # noqa: E402
 from agent_gym.flows import run_rows  # noqa: E402
 from agent_gym.policies import EngineError, Sampling, SGLangPolicy, TransformersPolicy, VLLMPolicy  # noqa: E402
 from agent_gym.trajectory import StopReason  # noqa: E402
@@ -171,3 +172,12 @@ def test_mistakes_with_a_server_are_said_in_a_line(
 
 async def _once(self: Any, attempt: Any) -> Any:
     return await attempt()
+
+
+def test_every_command_of_the_page_parses_and_names_what_there_is() -> None:
+    page = (Path(agent_gym.__file__).parents[1] / "docs" / "vllm.md").read_text(encoding="utf-8")
+    commands = [line.split()[1:] for line in page.splitlines() if line.startswith("agent-gym ")]
+    assert len(commands) >= 3
+    for command in commands:
+        args = build_parser().parse_args(command)
+        assert args.engine in ("vllm", "sglang") and args.url

@@ -81,6 +81,9 @@ class LocalArm(Arm):
     def unfinished(self) -> int:
         return 0 if self.server is None else self.server.running
 
+    def overflows(self) -> int:
+        return 0 if self.server is None else self.server.overflows
+
     def close(self) -> None:
         self.policy.close()
         if self.server is not None:

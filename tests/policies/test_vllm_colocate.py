@@ -29,6 +29,9 @@ class ColocateArm(LocalArm):
     def unfinished(self) -> int:
         return len(self.made[0].running)
 
+    def overflows(self) -> int:
+        return self.made[0].overflows
+
     def close(self) -> None:
         self.policy.close()
 
