@@ -81,6 +81,7 @@ class FakeServer:
         self.disconnected = 0
         self.overflows = 0
         self.authorisation = ""
+        self.connections: set[socket.socket] = set()
         self.aborting: dict[str, threading.Event] = {}
         self.seen: set[str] = set()
         self.seen_prompts: list[list[int]] = []
@@ -103,6 +104,9 @@ class FakeServer:
         self.http.shutdown()
         self.http.server_close()
         self.thread.join()
+        for connection in list(self.connections):  # as the system does when a process ends
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
         self.policy.close()
         if self.old is not None:
             self.old.close()
@@ -142,11 +146,11 @@ class FakeServer:
             self.running += 1
         try:
             future = self.loop.submit(policy.generate(prompt, sampling))
-            began = time.monotonic()
+            began, slow = time.monotonic(), self.slow
             while True:
                 with contextlib.suppress(NotYet):
                     generation = future.result(0.01)
-                    if time.monotonic() - began >= self.slow:
+                    if time.monotonic() - began >= slow:
                         return generation, False
                     time.sleep(0.01)
                 if self.aborting[name].is_set():
@@ -187,6 +191,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         pass
+
+    def setup(self) -> None:
+        self.owner.connections.add(self.request)
+        super().setup()
+
+    def finish(self) -> None:
+        super().finish()
+        self.owner.connections.discard(self.request)
 
     def do_GET(self) -> None:
         self._serve(None)

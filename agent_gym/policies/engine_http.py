@@ -106,7 +106,8 @@ class HttpEngine:
         cancellation = cancellation or Cancellation()
         call = self._threads.submit(lambda: self._ask(method, target, content, read, cancellation, slow, raw))
         try:
-            return await asyncio.wrap_future(call)
+            result: _Result = await asyncio.wrap_future(call)
+            return result
         except asyncio.CancelledError:
             cancellation.cancel()
             raise

@@ -110,7 +110,7 @@ class SGLangServer(HttpEngine):
 
 
 def _read_generation(value: Any, sent: int) -> Reply:
-    meta = field_of(value, "meta_info", Mapping)  # type: ignore[type-abstract]
+    meta = field_of(value, "meta_info", dict)
     pairs = meta.get("output_token_logprobs")
     prompt = value.get("prompt_token_ids")
     if prompt is None and field_of(meta, "prompt_tokens", int) != sent:

@@ -47,13 +47,12 @@ class VLLMColocate:
                 'VLLMPolicy(mode="colocate") needs vLLM in this process: pip install "agentr1-gym[vllm]" (Linux with a GPU). mode="server" talks to a server '
                 f"elsewhere and needs nothing ({error})"
             ) from error
-        self._vllm = vllm
         self.version = str(getattr(vllm, "__version__", "0"))
         numbers = tuple(int(part) if part.isdigit() else 0 for part in self.version.split(".")[:2])
         if not _KNOWN[0] <= numbers < _KNOWN[1]:
             warnings.warn(f"vllm {self.version}: this was written for 0.28 to 0.30", stacklevel=2)
         self.model = model
-        self._settings = {
+        self._settings: dict[str, Any] = {
             "model": model,
             "logprobs_mode": "processed_logprobs",
             "enable_prefix_caching": True,
@@ -70,7 +69,8 @@ class VLLMColocate:
 
     async def _on_loop(self, coroutine: Coroutine[Any, Any, _Result]) -> _Result:
         """Run on the engine's own loop; a cancelled caller cancels it there too."""
-        return await asyncio.wrap_future(self._loop.submit(coroutine))
+        result: _Result = await asyncio.wrap_future(self._loop.submit(coroutine))
+        return result
 
     async def connect(self) -> EngineInfo:
         """Start the engine."""

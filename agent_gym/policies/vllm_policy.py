@@ -152,9 +152,9 @@ def _read_completion(value: Any) -> Reply:
 
 
 def _list(value: Any, name: str) -> list[Any] | None:
-    if value is not None and not isinstance(value, list):
-        raise ValueError(f"{name!r} should be a list, not {value!r:.100}")
-    return value
+    if value is None or isinstance(value, list):
+        return value
+    raise ValueError(f"{name!r} should be a list, not {value!r:.100}")
 
 
 class VLLMPolicy(EnginePolicy):

@@ -137,7 +137,7 @@ def test_abort_ends_what_is_in_flight_and_nothing_else(server: Any, can_abort: b
             await asyncio.sleep(0.01)
         server.slow = 0.0
         other = KINDS["sglang" if sglang else "vllm"][1](server.url)
-        kept = asyncio.create_task(other.generate(PROMPT, Sampling(max_tokens=100, seed=9)))
+        kept = asyncio.create_task(other.generate(PROMPT, Sampling(max_tokens=20, seed=9)))
         await policy.abort()
         ended = await asyncio.gather(*flying)
         await policy.abort()  # with nothing in flight: nobody else's requests
@@ -149,7 +149,7 @@ def test_abort_ends_what_is_in_flight_and_nothing_else(server: Any, can_abort: b
         server.missing, server.slow = set(), 0.0
         policy.close()
     assert {one.finish_reason for one in ended} == {"abort"}
-    assert kept.finish_reason == "length" and len(kept.token_ids) == 100
+    assert kept.finish_reason == "length" and len(kept.token_ids) == 20
     if can_abort:
         for number, one in enumerate(ended):
             assert len(one.token_ids) == len(one.logprobs) <= 4, number
