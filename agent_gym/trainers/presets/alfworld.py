@@ -1,9 +1,9 @@
 """The embedded run on `AgentR1/ALFWorld-v0`: a tiny model learns to find something in a kitchen, to heat or cool it, and to put it where it belongs.
 
 Two kinds of task in small rooms, twelve commands at most. The commands are not listed: the model has to write them, with the names that the room
-told it. Before each command it says what is to go where and how things stand, which is what a model of three layers needs to tell one situation from
-another. It is started on demonstrations of an expert that has to search as well and is clumsy and at times mistaken (`agent_gym.trainers.imitation`),
-and sent on as soon as it solves some tasks.
+told it. Before each command it says what is to be done with what, where that belongs and how things stand, which is what a model of three layers needs
+to tell one situation from another. It is started on demonstrations of an expert that has to search as well, and that dawdles, is clumsy and at times
+mistaken (`agent_gym.trainers.imitation`), and sent on as soon as it solves some tasks.
 
 Training uses games of the split "train", the figures are those of games of "valid_unseen", whose rooms are none of the training rooms; the end of
 the imitation and the curve are measured on "valid_seen".
@@ -72,9 +72,12 @@ _WORDS = (
 )
 HUNCH = 0.25
 """How often the searching expert goes straight to the right place."""
+DAWDLING = 0.25
+"""How often it looks about or at what it carries instead of going on. It means that, so that its imitators do it too, until the reward teaches them better."""
 NOTIONS = 0.5
 """How many of its slips come of a wrong notion of how things stand."""
 _GO = "go to "
+_LISTED = re.compile(r"\ban? (\w+ \d+)")
 
 
 class _Treatment(NamedTuple):
@@ -95,19 +98,22 @@ _TREATMENTS: Mapping[str, _Treatment] = {
 class ALFWorldConfig(CommandConfig):
     """Settings of the run on ALFWorld; see `CommandConfig`."""
 
-    updates: int = 120
-    learning_rate: float = 7e-4
+    updates: int = 40
+    num_iterations: int = 2
+    learning_rate: float = 5e-4
+    lr_scheduler_type: str = "linear"
+    max_grad_norm: float = 0.1
     max_action_tokens: int = 32
-    curve_every: int = 20
-    warm_start: ImitationConfig = field(default_factory=lambda: ImitationConfig(slip=0.35))
+    warm_start: ImitationConfig = field(default_factory=lambda: ImitationConfig(slip=0.35, steps=350, decay_steps=100))
 
 
 def searching_expert(env: Any, rng: np.random.Generator) -> Callable[[Mapping[str, Any]], Turn]:
-    """Return an expert that knows no more than the model: it looks for the thing, place by place, and opens what is closed.
+    """Return an expert that knows no more than the model: it looks for the thing, place by place as the room lists them, and opens what is closed.
 
-    Now and then it has a hunch where to look, and is right; that is how its imitators learn where things usually are. Before each command it says what
-    is to go where, and how things stand: "mug cabinet not here", "mug cabinet here", "mug cabinet held", and "mug cabinet hot" or "mug cabinet cold" in
-    the end. So the place, which the task names once and only the last command needs, is learned at every turn.
+    Now and then it has a hunch where to look, and is right; that is how its imitators learn where things usually are. As often it dawdles, which costs a
+    turn of the few that there are. Before each command it says what it is about, and how things stand: "heat mug cabinet not here", "heat mug cabinet
+    here", "heat mug cabinet held", and "heat mug cabinet hot" in the end. So what the task names once, and only the last commands need, is learned at
+    every turn.
 
     Some of its slips are those of a beginner: any admissible command, a step of the plan before its time, taking what is not there, or the last command
     once more. The others come of a wrong notion: it says that the mug is held, does what fits that, and is told that nothing happens. What it says
@@ -126,12 +132,15 @@ def searching_expert(env: Any, rng: np.random.Generator) -> Callable[[Mapping[st
     thing, place, treatment = goal.object_type.lower(), goal.receptacle_type.lower(), _TREATMENTS[goal.task_type]
     shown = re.compile(rf"\b{thing} \d")
     visited: set[str] = set()
+    order: list[str] = []
     found = treated = False
     here = ""
 
     def act(info: Mapping[str, Any]) -> Turn:
         nonlocal found, treated, here
         commands: Sequence[str] = info["admissible_commands"]
+        if not order:
+            order.extend(_GO + name for name in _LISTED.findall(info["feedback"]))
         found = found or bool(shown.search(info["feedback"]))
         treated = treated or info["feedback"].startswith(f"You {treatment.verb} the {thing}")
         if info["command"].startswith(_GO) and info["action_valid"]:
@@ -143,9 +152,10 @@ def searching_expert(env: Any, rng: np.random.Generator) -> Callable[[Mapping[st
             state = "here" if any(re.match(rf"take {thing} \d", command) for command in commands) else "not here"
         steps = plan(env._simulator) or ["look"]
         closed = [command for command in commands if command.startswith("open ")]
-        unseen = [command for command in commands if command.startswith(_GO) and command not in visited]
+        at = order.index(_GO + here) + 1 if here else 0
+        unseen = [command for command in (*order[at:], *order[:at]) if command not in visited]
         choices = [] if found else closed or ([] if rng.random() < HUNCH else unseen)
-        command = drawn(choices) if choices else steps[0]
+        command = drawn(["look", "inventory"]) if rng.random() < DAWDLING else choices[0] if choices else steps[0]
         return Turn(say(state, command), mistaken(state, commands) if rng.random() < NOTIONS else clumsy(state, commands, steps[1:], info))
 
     def clumsy(state: str, commands: Sequence[str], later: Sequence[str], info: Mapping[str, Any]) -> str:
@@ -166,7 +176,7 @@ def searching_expert(env: Any, rng: np.random.Generator) -> Callable[[Mapping[st
         return choices[int(rng.integers(len(choices)))]
 
     def say(state: str, command: str) -> str:
-        return f"{thing} {place} {state}\n{env.write_command(command)}"
+        return f"{treatment.verb} {thing} {place} {state}\n{env.write_command(command)}"
 
     return act
 

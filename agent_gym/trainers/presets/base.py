@@ -20,6 +20,7 @@ Report = Callable[[int, int, Mapping[str, Any]], None]
 Success = Callable[[Any], float]
 """The preset's figure (see `Preset.figure`) of a model that is sampled on tasks of the curve's split."""
 Own = TypeVar("Own", bound="EmbeddedConfig")
+SCHEDULES = ("constant", "linear", "cosine")
 REPLAY_KEYS = ("files", "ratio", "max_age", "correction", "base_version")
 
 
@@ -47,7 +48,8 @@ class EmbeddedConfig:
             the clipped loss keeps it near the weights that played.
         tasks_per_update: tasks in a generation batch.
         num_generations: episodes per task.
-        learning_rate: of GRPO, constant.
+        learning_rate: of GRPO.
+        lr_scheduler_type: "constant", or how the learning rate falls to nothing over the run: "linear" or "cosine".
         max_grad_norm: gradients are cut down to this norm. A batch with few successes can have one several times larger than the others.
         max_action_tokens: longest reply, in tokens.
         eval_tasks: held-out tasks, before and after.
@@ -66,6 +68,7 @@ class EmbeddedConfig:
     tasks_per_update: int = 16
     num_generations: int = 8
     learning_rate: float = 5e-4
+    lr_scheduler_type: str = "constant"
     max_grad_norm: float = 1.0
     max_action_tokens: int = 40
     eval_tasks: int = 200
@@ -92,6 +95,8 @@ class EmbeddedConfig:
         for name, low in least.items():
             if getattr(self, name) < low:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least {low}")
+        if self.lr_scheduler_type not in SCHEDULES:
+            raise ValueError(f"lr_scheduler_type={self.lr_scheduler_type!r} is not among {', '.join(SCHEDULES)}")
         unknown = sorted(set(self.replay) - set(REPLAY_KEYS))
         if unknown or (self.replay and not self.replay.get("files")):
             what = f"unknown are {', '.join(unknown)}" if unknown else "'files' is missing"
