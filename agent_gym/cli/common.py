@@ -278,7 +278,7 @@ class Player:
 
     Attributes:
         name: for the record.
-        engine: "scripted", "random" or "transformers".
+        engine: "scripted", "random", "transformers", or a server's own words ("vllm 0.30.0").
         policy: the policy.
         tokenizer: whose ids it speaks.
         vocab_size: rows of the model's embedding.
@@ -325,6 +325,8 @@ def load_player(
     device: str = "auto",
     batch_size: int = 256,
     baselines: Mapping[str, Callable[[int], Any]] | None = None,
+    engine: str = "transformers",
+    url: str | None = None,
 ) -> Player:
     """Open what `--model` names.
 
@@ -337,6 +339,8 @@ def load_player(
         device: "auto" or a name of torch.
         batch_size: most replies at once.
         baselines: of the environment; see `baselines_of`.
+        engine: "transformers", "vllm" or "sglang".
+        url: of the server of the last two.
 
     Returns:
         The policy and what belongs to it.
@@ -347,6 +351,12 @@ def load_player(
     from agent_gym.chat import load_tokenizer
 
     own = baselines or {}
+    if url is not None or engine != "transformers":
+        from agent_gym.cli.engines import load_served
+
+        if model in SCRIPTED or model in own:
+            raise UsageError(f"--model {model} is no model that a server could compute; leave --engine and --url out")
+        return load_served(model, engine, url, tokenizer=tokenizer, temperature=temperature, seed=seed, device=device, dtype=dtype)
     if model in SCRIPTED or model in own:
         from agent_gym.policies import RandomPolicy, ScriptedPolicy
 
@@ -540,6 +550,8 @@ def run_of_model(args: argparse.Namespace) -> RunFolder | None:
         UsageError: for an environment or a path that is not there.
     """
     baselines = tuple(baselines_of(find_env(args.env))) if args.env is not None else ()
+    if args.engine != "transformers" and not Path(args.model).exists():
+        return None  # the server's name of it
     return None if args.model in (*SCRIPTED, *baselines) else resolve_model(args.model, baselines)[1]
 
 

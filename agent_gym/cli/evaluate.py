@@ -71,6 +71,8 @@ def run(args: argparse.Namespace) -> int:
         dtype=args.dtype,
         device=args.device,
         batch_size=args.batch_size,
+        engine=args.engine,
+        url=args.url,
         baselines=baselines,
     )
     tasks = args.tasks or int(defaults.get("tasks") or DEFAULT_TASKS)
@@ -91,6 +93,7 @@ def run(args: argparse.Namespace) -> int:
             "max_tokens": max_tokens,
             "seed": args.seed,
             **({"baselines": list(beside)} if beside else {}),
+            **({"engine": args.engine, "url": args.url} if args.url else {}),
         }
     )
     folder = folder_of(args.output_dir, env_id, player, split, args.seed, asked)
@@ -152,9 +155,9 @@ def measure(
     """
     from agent_gym.evaluation import evaluate
     from agent_gym.flows import TooManyFaults
-    from agent_gym.policies import ScriptedPolicy
+    from agent_gym.policies import EngineError, ScriptedPolicy
 
-    with progress_bar() as bar, user_mistakes(TooManyFaults, TypeError):
+    with progress_bar() as bar, user_mistakes(TooManyFaults, TypeError, EngineError):
         counters = {
             name: bar.add_task(f"{name:<8}", total=how.tasks * (1 if temperature == 0 else args.samples), note="")
             for name, temperature in {**arms, **dict.fromkeys(how.beside, 0.0)}.items()

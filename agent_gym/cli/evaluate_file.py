@@ -51,6 +51,8 @@ def evaluate_file(args: argparse.Namespace, file: Asked, run_folder: RunFolder |
         dtype=args.dtype,
         device=args.device,
         batch_size=args.batch_size,
+        engine=args.engine,
+        url=args.url,
     )
     max_tokens = args.max_tokens
     if max_tokens is None and run_folder is not None:
@@ -70,6 +72,7 @@ def evaluate_file(args: argparse.Namespace, file: Asked, run_folder: RunFolder |
             "arms": arms,
             "max_tokens": max_tokens,
             "seed": args.seed,
+            **({"engine": args.engine, "url": args.url} if args.url else {}),
         }
     )
     ids = [one for one in env_ids(found) if any(row["env_id"] == one for row in rows)]

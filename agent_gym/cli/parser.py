@@ -130,6 +130,15 @@ def _model_options(parser: argparse.ArgumentParser, *, split: str) -> None:
     parser.add_argument("--batch-size", type=_positive, default=256, metavar="N", help="episodes at once (default 256)")
     parser.add_argument("--device", default="auto", metavar="D", help="cpu, cuda, ...; default: cuda where there is one")
     parser.add_argument("--dtype", default="auto", metavar="D", help="float32, bfloat16, ...; default: float32 on a CPU")
+    parser.add_argument(
+        "--engine",
+        choices=["transformers", "vllm", "sglang"],
+        default="transformers",
+        help="what computes the model: transformers in this process (default), or a server at --url (docs/vllm.md)",
+    )
+    parser.add_argument(
+        "--url", metavar="URL", help="of the server; then --model is the name that it serves, and the tokenizer's unless --tokenizer"
+    )
 
 
 def _file_options(parser: argparse.ArgumentParser, *, file: bool = True) -> None:
@@ -200,6 +209,7 @@ def _eval(commands: Any) -> None:
         [
             "AgentR1/HotpotQA-v0 --model expert --tasks 100",
             "AgentR1/HotpotQA-v0 --model Qwen/Qwen3-0.6B --tasks 200 --samples 4",
+            "AgentR1/HotpotQA-v0 --model Qwen/Qwen3-0.6B --engine vllm --url http://127.0.0.1:8000",
             "--model runs/first --tasks 200",
             "--data rows.parquet --model Qwen/Qwen3-0.6B",
         ],

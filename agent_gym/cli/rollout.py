@@ -73,11 +73,13 @@ def run(args: argparse.Namespace) -> int:
         dtype=args.dtype,
         device=args.device,
         batch_size=args.batch_size,
+        engine=args.engine,
+        url=args.url,
         baselines=baselines_of(env_id),
     )
     from agent_gym.evaluation import task_rows
     from agent_gym.flows import TooManyFaults, run_rows
-    from agent_gym.policies import Sampling
+    from agent_gym.policies import EngineError, Sampling
 
     make = player.env_factory(env_id, keywords)
     if found is not None:
@@ -95,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
         if len(rows) < episodes and rows:
             rows = [rows[index % len(rows)] for index in range(episodes)]
     solved = done = 0
-    with progress_bar() as bar, user_mistakes(TooManyFaults):
+    with progress_bar() as bar, user_mistakes(TooManyFaults, EngineError):
         task = bar.add_task(f"{env_id}  {player.name}", total=len(rows), note="")
 
         def finished(_index: int, trajectories: Sequence[Trajectory]) -> None:

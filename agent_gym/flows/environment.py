@@ -315,7 +315,7 @@ class RolloutEnv:
         """Act.
 
         Args:
-            action: a `Generation` or ids. A `Generation` without ids that ended for its length had no room: the episode is truncated by
+            action: a `Generation` or ids. A `Generation` without ids that ended for its length or the context had no room: the episode is truncated by
                 CONTEXT_LIMIT, and the environment is not stepped.
 
         Returns:
@@ -325,7 +325,7 @@ class RolloutEnv:
             DeadlineReached: when the deadline passes first; the environment is thrown away then.
         """
         env = self.env
-        if isinstance(action, Generation) and not len(action.token_ids) and action.finish_reason == "length":
+        if isinstance(action, Generation) and not len(action.token_ids) and action.finish_reason in ("context", "length"):
             _, reward, terminated, truncated, info = env.unanswered(action)
             return float(reward), terminated, truncated, info
         pace = self._pool.pace(self._kind, "step")

@@ -454,7 +454,7 @@ class Decoder:
         self._alive[row] = False
         request.tokens = self._tokens[row, :count].copy()
         request.logprobs = self._logprobs[row, :count].copy()
-        request.finish_reason = "stop" if stopped else "length"
+        request.finish_reason = "stop" if stopped else "length" if request.max_new == request.sampling.max_tokens else "context"
         if request.session is not None and self._use_cache and not request.cancelled():
             length = int(self._lengths[row])
             ids = np.concatenate([request.prompt, request.tokens])[:length]

@@ -117,7 +117,7 @@ class TransformersPolicy:
 
         Returns:
             The reply. Where prompt and `max_tokens` exceed the model's positions, the reply is cut at them; a prompt that leaves no room
-            gets an empty reply with finish_reason "length", and the first of them a warning.
+            gets an empty reply; both have the finish_reason "context". The first of the empty ones is warned of.
 
         Raises:
             ValueError: if the prompt is empty or has ids outside the model's embedding.
@@ -132,7 +132,7 @@ class TransformersPolicy:
         room = min(sampling.max_tokens, self.max_context - len(prompt))
         if room < 1:
             self._warn_of_length(len(prompt))
-            return Generation(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32), "length", self._version)
+            return Generation(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32), "context", self._version)
         seed = sampling.seed if sampling.seed is not None else derive_seed(self._seed, next(self._numbers))
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Generation] = loop.create_future()

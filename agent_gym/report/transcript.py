@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from agent_gym.report.markup import Markup, escape, join, tag
-from agent_gym.trajectory import Step, Trajectory
+from agent_gym.trajectory import CUT_OFF, Step, Trajectory
 
 __all__ = ["Context", "Segment", "contexts_of", "mask_strip", "pieces_of", "transcript"]
 
@@ -225,7 +225,7 @@ def _action_block(segment: Segment, tokenizer: Any, start: int, turn: int) -> Ma
     step = segment.step
     notes = []
     if step is not None:
-        if step.finish_reason == "length":
+        if step.finish_reason in CUT_OFF:
             notes.append("cut off")
         if not step.info.get("action_valid", True):
             notes.append("invalid")

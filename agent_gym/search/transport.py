@@ -7,6 +7,7 @@ of the environment are ignored, redirects are not followed. The clients of searc
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import io
 import json
@@ -26,7 +27,7 @@ from urllib.parse import urlsplit
 
 from agent_gym.core import EnvFault
 
-__all__ = ["JsonClient", "Remembered", "parse_json"]
+__all__ = ["Cancellation", "JsonClient", "Remembered", "parse_json"]
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -69,6 +70,27 @@ class Remembered(Generic[K, T]):
             self._known.move_to_end(key)
             while len(self._known) > self._size:
                 self._known.popitem(last=False)
+
+
+class Cancellation:
+    """Breaks off a request of `JsonClient.ask` from another thread: its connection is shut, by which the server learns of it, and `ask` ends at once."""
+
+    def __init__(self) -> None:
+        self.cancelled = False
+        self._lock = threading.Lock()
+        self._connection: _Connection | None = None
+
+    def cancel(self) -> None:
+        """Break the request off, or the next one where none is under way."""
+        with self._lock:
+            self.cancelled = True
+            if self._connection is not None:
+                self._connection.shut()
+
+    def watch(self, connection: _Connection | None) -> None:
+        """Say which connection the request uses now; None when it is over."""
+        with self._lock:
+            self._connection = connection
 
 
 class JsonClient:
@@ -144,6 +166,7 @@ class JsonClient:
         deadline: float,
         contract: str,
         accepted: Mapping[int, Callable[[str], T]] = MappingProxyType({}),
+        cancellation: Cancellation | None = None,
     ) -> T:
         """Sends a request, with retries, and reads the answer.
 
@@ -155,17 +178,18 @@ class JsonClient:
             deadline: See `deadline`.
             contract: That the answer should be of, for the error text.
             accepted: For a status that is no failure of the server's: makes the result of a line that says what it answered, or raises.
+            cancellation: By which somebody may break the request off.
 
         Returns:
             What `read` made.
 
         Raises:
-            EnvFault: If no usable answer came before the deadline.
+            EnvFault: If no usable answer came before the deadline, or the request was broken off.
         """
         tries = 0
         while True:
             tries += 1
-            reply = self._try(method, target, body, deadline)
+            reply = self._try(method, target, body, deadline, cancellation or Cancellation())
             if isinstance(reply, bytes):
                 try:
                     return read(reply)
@@ -189,30 +213,27 @@ class JsonClient:
         for connection in idle:
             connection.close()
 
-    def _try(self, method: str, target: str, body: bytes | None, deadline: float) -> bytes | _Failure:
+    def _try(self, method: str, target: str, body: bytes | None, deadline: float, cancellation: Cancellation) -> bytes | _Failure:
         """One request; a connection that the server closed while it was idle does not count."""
         while True:
             connection, fresh = self._connection()
             response: http.client.HTTPResponse | None = None
             try:
                 connection.deadline = deadline
+                connection.cancellation = cancellation
+                cancellation.watch(connection)
                 connection.request(method, target, body, self._headers)
                 response = connection.getresponse()
                 content = _read_body(response, self._max_bytes, connection)
-            except TimeoutError:
-                _drop(connection, response)
-                return _Failure("no complete answer before the deadline")
-            except http.client.IncompleteRead as error:
-                _drop(connection, response)
-                return _Failure(f"its answer broke off after {len(error.partial)} bytes")
-            except (ConnectionError, ssl.SSLEOFError) as error:
-                _drop(connection, response)
-                if fresh:
-                    return _Failure(f"{type(error).__name__}: {error}", retry=True)
-                continue
             except (http.client.HTTPException, OSError, ValueError) as error:
+                cancellation.watch(None)
                 _drop(connection, response)
-                return _Failure(f"{type(error).__name__}: {error}")
+                if cancellation.cancelled:
+                    return _Failure("the request was broken off")
+                if not fresh and isinstance(error, (ConnectionError, ssl.SSLEOFError)):
+                    continue
+                return _failure_of(error)
+            cancellation.watch(None)
             if response.will_close or content is None:
                 _drop(connection, response)
             else:
@@ -257,16 +278,33 @@ class _Failure:
     status: int = 0
 
 
+def _failure_of(error: Exception) -> _Failure:
+    if isinstance(error, TimeoutError):
+        return _Failure("no complete answer before the deadline")
+    if isinstance(error, http.client.IncompleteRead):
+        return _Failure(f"its answer broke off after {len(error.partial)} bytes")
+    return _Failure(f"{type(error).__name__}: {error}", retry=isinstance(error, (ConnectionError, ssl.SSLEOFError)))
+
+
 class _Connection(http.client.HTTPConnection):
     """A connection whose every wait ends at one deadline, however slowly the other side drips."""
 
     def __init__(self, scheme: str, host: str, port: int) -> None:
         super().__init__(host, port)
         self.deadline = math.inf
+        self.cancellation = Cancellation()
         self._scheme = scheme
+        self._socket: _DeadlineSocket | None = None
+
+    def shut(self) -> None:
+        """End whatever wait another thread is in."""
+        if self._socket is not None:  # also that of an answer that is the connection's last, which has left `sock`
+            self._socket.shut()
 
     def remaining(self) -> float:
-        """Seconds to the deadline; raises TimeoutError behind it."""
+        """Seconds to the deadline; raises TimeoutError behind it, and ConnectionAbortedError when the request was broken off."""
+        if self.cancellation.cancelled:
+            raise ConnectionAbortedError("the request was broken off")
         seconds = self.deadline - time.monotonic()
         if seconds <= 0:
             raise TimeoutError("the deadline is over")
@@ -293,7 +331,7 @@ class _Connection(http.client.HTTPConnection):
                 plain.close()
                 failure = error
             else:
-                self.sock = _DeadlineSocket(plain, self)
+                self.sock = self._socket = _DeadlineSocket(plain, self)
                 return
         if isinstance(failure, ConnectionError):
             raise failure
@@ -322,6 +360,10 @@ class _DeadlineSocket:
     def sendall(self, data: bytes) -> None:
         self._plain.settimeout(self._connection.remaining())
         self._plain.sendall(data)
+
+    def shut(self) -> None:
+        with contextlib.suppress(OSError):  # it may be closed already
+            self._plain.shutdown(socket.SHUT_RDWR)
 
     def makefile(self, mode: str) -> io.BufferedReader:
         self._readers += 1

@@ -39,7 +39,7 @@ from agent_gym.trainers.replay import ReplayBuffer, replay_rows
 from agent_gym.trainers.rows import DUMMY, Plan, Row, apply_level, build_rows, pack_trajectory, plan, unpack_trajectory
 from agent_gym.trainers.scoring import score_tokens
 from agent_gym.trainers.tensors import SubBatch, collate
-from agent_gym.trajectory import Trajectory
+from agent_gym.trajectory import CUT_OFF, Trajectory
 
 try:
     from accelerate.utils import gather_object, is_peft_model
@@ -361,7 +361,7 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
             if position in left_out:
                 continue
             item = self.trajectories[position]
-            trained = [step.finish_reason != "length" for step in item.steps] if self.args.mask_truncated_steps else None
+            trained = [step.finish_reason not in CUT_OFF for step in item.steps] if self.args.mask_truncated_steps else None
             rows += build_rows(item, advantages[position], position, self.args.merge_prefix, trained)
         return rows, len(flat) if dropping else 0
 

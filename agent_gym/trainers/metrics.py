@@ -14,7 +14,7 @@ import numpy as np
 
 from agent_gym.trainers.advantages import Advantages, screen
 from agent_gym.trainers.rows import Row
-from agent_gym.trajectory import StopReason, Trajectory
+from agent_gym.trajectory import CUT_OFF, StopReason, Trajectory
 
 __all__ = ["METRICS", "batch_metrics", "completions_table", "describe"]
 
@@ -166,7 +166,7 @@ def batch_metrics(
         "rollout/turns_mean": _mean(turns),
         "rollout/turns_max": float(max(turns, default=0)),
         "rollout/truncated_frac": _mean(float(item.truncated) for item in kept),
-        "rollout/cutoff_frac": _mean(float(step.finish_reason == "length") for step in steps),
+        "rollout/cutoff_frac": _mean(float(step.finish_reason in CUT_OFF) for step in steps),
         "rollout/invalid_frac": _mean(float(not step.info.get("action_valid", True)) for step in steps),
         "rollout/empty_actions": float(sum(not len(step.action_ids) for step in steps)),
         "rollout/action_tokens": sum(len(step.action_ids) for step in steps) / max(1, len(kept)),

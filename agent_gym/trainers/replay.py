@@ -30,7 +30,7 @@ from agent_gym.policies.base import Sampling, check_training_sampling
 from agent_gym.runs import RunFolder
 from agent_gym.trainers.advantages import Advantages, Estimator, exclusion_reason, zero_variance_groups
 from agent_gym.trainers.rows import Row, build_rows
-from agent_gym.trajectory import Trajectory
+from agent_gym.trajectory import CUT_OFF, Trajectory
 from agent_gym.trajectory_io import iter_trajectories
 
 __all__ = ["CORRECTIONS", "Correction", "Drawn", "ReplayBuffer", "ReplayError", "keep_in_run", "replay_rows"]
@@ -376,7 +376,7 @@ def replay_rows(
         if place in left_out:
             continue
         trained = [
-            not (mask_truncated and step.finish_reason == "length") and float(step.info.get("weight", 1.0)) != 0.0 for step in one.steps
+            not (mask_truncated and step.finish_reason in CUT_OFF) and float(step.info.get("weight", 1.0)) != 0.0 for step in one.steps
         ]
         for row in build_rows(one, values, first + place, merge, trained):
             unknown = np.where(row.mask, np.float32(math.nan), np.float32(0.0))

@@ -331,8 +331,8 @@ def test_prompts_are_checked_and_clamped_before_the_model():
         return inside, full
 
     inside, full = asyncio.run(run())
-    assert (len(inside.token_ids), inside.finish_reason) == (4, "length")
-    assert (len(full.token_ids), full.finish_reason) == (0, "length")
+    assert (len(inside.token_ids), inside.finish_reason) == (4, "context")
+    assert (len(full.token_ids), full.finish_reason) == (0, "context")
 
 
 def test_long_prompts_are_prefilled_in_pieces():
