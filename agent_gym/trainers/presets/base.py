@@ -5,21 +5,26 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from agent_gym.chat import load_tokenizer
 from agent_gym.trainers.advantages import check_advantage
+from agent_gym.trainers.kinds import get_trainer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM
 
-__all__ = ["REPLAY_KEYS", "EmbeddedConfig", "Preset", "Report", "Splits", "Success"]
+__all__ = ["PPO_DEFAULTS", "PPO_KEYS", "REPLAY_KEYS", "EmbeddedConfig", "Preset", "Report", "Splits", "Success"]
 
 Report = Callable[[int, int, Mapping[str, Any]], None]
 """Told how a warm start goes on: (step, total, values)."""
 Success = Callable[[Any], float]
 """The preset's figure (see `Preset.figure`) of a model that is sampled on tasks of the curve's split."""
 Own = TypeVar("Own", bound="EmbeddedConfig")
+PPO_KEYS = ("critic_learning_rate", "critic_epochs", "critic_minibatches", "critic_warmup_updates", "value_clip", "gamma", "lam", "critic_lam")
+PPO_DEFAULTS: Mapping[str, Any] = MappingProxyType({"critic_learning_rate": 2e-3, "critic_epochs": 2, "critic_minibatches": 2})
+"""Settings of the critic in an embedded run that are not those of `AgentPPOConfig`."""
 REPLAY_KEYS = ("files", "ratio", "max_age", "correction", "base_version")
 
 
@@ -42,20 +47,22 @@ class EmbeddedConfig:
     """Settings of an embedded run. A preset has a subclass with defaults of its own and a `warm_start` of its own type.
 
     Attributes:
-        updates: optimiser steps of GRPO, one per generation batch.
+        updates: optimiser steps of the policy, one per generation batch.
         tasks_per_update: tasks in a generation batch.
         num_generations: episodes per task.
-        learning_rate: of GRPO, constant.
+        learning_rate: of the policy, constant.
         max_action_tokens: longest reply, in tokens.
         eval_tasks: held-out tasks, before and after.
         curve_tasks: tasks of the curve's split between the updates; 0 measures none.
         curve_every: updates between two points of the curve.
         save_every: updates between two checkpoints.
         warm_start: of the warm start; a dataclass.
-        advantage: name of the estimator (see `agent_gym.trainers.advantages`), one that needs no critic.
+        algorithm: "grpo", or "ppo", which has a critic (see `agent_gym.trainers.kinds`).
+        advantage: name of the estimator (see `agent_gym.trainers.advantages`); empty for the algorithm's own: grpo, or step_gae.
         advantage_kwargs: its settings.
         replay: episodes that are trained on again: `files`, and optionally `ratio`, `max_age`, `correction`, `base_version` (the fields `replay_*` of
             `AgentGRPOConfig`); empty replays nothing.
+        ppo: settings of the critic: any of `PPO_KEYS`, fields of `AgentPPOConfig`; what is left out is as in `PPO_DEFAULTS`.
     """
 
     updates: int = 50
@@ -68,9 +75,11 @@ class EmbeddedConfig:
     curve_every: int = 10
     save_every: int = 10
     warm_start: Any = None
-    advantage: str = "grpo"
+    algorithm: str = "grpo"
+    advantage: str = ""
     advantage_kwargs: Mapping[str, Any] = field(default_factory=dict)
     replay: Mapping[str, Any] = field(default_factory=dict)
+    ppo: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Take a mapping for the warm start, as a configuration file gives it, and check the sizes.
@@ -81,8 +90,14 @@ class EmbeddedConfig:
         if isinstance(self.warm_start, Mapping):
             make = next(one.default_factory for one in fields(self) if one.name == "warm_start")
             object.__setattr__(self, "warm_start", replace(make(), **self.warm_start))  # type: ignore[operator]  # every preset has one
-        check_advantage(self.advantage, self.advantage_kwargs)
-        least = {"updates": 1, "tasks_per_update": 1, "num_generations": 2, "max_action_tokens": 1, "eval_tasks": 1}
+        kind = get_trainer(self.algorithm)
+        object.__setattr__(self, "advantage", self.advantage or kind.advantage)
+        check_advantage(self.advantage, self.advantage_kwargs, critic=kind.critic)
+        unknown = sorted(set(self.ppo) - set(PPO_KEYS))
+        if unknown or (self.ppo and not kind.critic):
+            what = f"unknown are {', '.join(unknown)}" if unknown else f"algorithm={self.algorithm!r} has no critic"
+            raise ValueError(f"ppo has the keys {', '.join(PPO_KEYS)}; {what}")
+        least = {"updates": 1, "tasks_per_update": 1, "num_generations": 1 if kind.critic else 2, "max_action_tokens": 1, "eval_tasks": 1}
         least |= {"curve_tasks": 0, "curve_every": 1, "save_every": 1}
         for name, low in least.items():
             if getattr(self, name) < low:
