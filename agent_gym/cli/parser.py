@@ -262,7 +262,9 @@ def _train(commands: Any) -> None:
         dest="overrides",
         help="a key of the recipe, dotted (trainer.learning_rate=1e-6)",
     )
-    parser.add_argument("--algorithm", choices=["grpo", "ppo"], help="the trainer: grpo (default), or ppo, which has a critic (docs/ppo.md)")
+    parser.add_argument(
+        "--algorithm", choices=["grpo", "ppo"], help="the trainer: grpo (default), or ppo, which has a critic (docs/ppo.md)"
+    )
     parser.add_argument(
         "--advantage",
         metavar="NAME",

@@ -93,7 +93,9 @@ def make_critic(given: Any, policy: Any, *, fingerprint: str | None = None) -> C
         )
     rows, needed = (int(model.get_input_embeddings().weight.shape[0]) for model in (critic.backbone, policy))
     if rows < needed:
-        raise ValueError(f"the critic's embedding has {rows} rows, the policy's {needed}; a critic reads the ids that the policy reads and writes")
+        raise ValueError(
+            f"the critic's embedding has {rows} rows, the policy's {needed}; a critic reads the ids that the policy reads and writes"
+        )
     return critic
 
 
@@ -119,11 +121,9 @@ def _copied_backbone(policy: Any) -> Any:
 def _opened(name: str, policy: Any, fingerprint: str | None) -> Any:
     from transformers import AutoModel
 
-    if fingerprint is not None:
-        try:
-            own = tokenizer_fingerprint(load_tokenizer(name))
-        except ValueError:  # it brings none
-            own = fingerprint
+    bare = Path(name).is_dir() and not any((Path(name) / file).is_file() for file in ("tokenizer.json", "tokenizer_config.json"))
+    if fingerprint is not None and not bare:  # from a folder without one, transformers would make one up
+        own = tokenizer_fingerprint(load_tokenizer(name))
         if own != fingerprint:
             raise ValueError(
                 f"the critic {name} has tokenizer {own}, the policy {fingerprint}; the ids of the policy would mean other tokens to it. Give a model that "

@@ -290,7 +290,9 @@ class AgentPPOTrainer(AgentGRPOTrainer):
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)
         if self.args.should_save:
-            torch.save({"critic": self.critic.state_dict(), "optimizer": self.critic_optimizer.state_dict()}, Path(output_dir) / CRITIC_FILE)
+            torch.save(
+                {"critic": self.critic.state_dict(), "optimizer": self.critic_optimizer.state_dict()}, Path(output_dir) / CRITIC_FILE
+            )
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)

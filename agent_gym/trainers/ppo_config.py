@@ -76,7 +76,9 @@ class AgentPPOConfig(AgentGRPOConfig):
 
 def _check_critic(args: Any) -> None:
     if not get_advantage(args.advantage).needs_values:
-        raise ValueError(f"advantage={args.advantage!r} asks no critic, so there would be nothing for one to do; use AgentGRPOTrainer, or step_gae or token_gae")
+        raise ValueError(
+            f"advantage={args.advantage!r} asks no critic, so there would be nothing for one to do; use AgentGRPOTrainer, or step_gae or token_gae"
+        )
     for name in ("critic_epochs", "critic_minibatches"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             raise ValueError(f"{name}={getattr(args, name)} must be at least 1")
@@ -91,7 +93,9 @@ def _check_critic(args: Any) -> None:
         if value is not None and not 0.0 <= value <= 1.0:
             raise ValueError(f"{name}={value} lies outside [0, 1]")
     if args.lam is not None and "lam_step" in (args.advantage_kwargs or {}):
-        raise ValueError(f"lam={args.lam} and advantage_kwargs.lam_step={args.advantage_kwargs['lam_step']} are one setting; give one of them")
+        raise ValueError(
+            f"lam={args.lam} and advantage_kwargs.lam_step={args.advantage_kwargs['lam_step']} are one setting; give one of them"
+        )
     if args.lam is not None and "lam_step" not in get_advantage(args.advantage).settings:
         raise ValueError(f"lam={args.lam}: the estimator {args.advantage!r} has no lam_step; give its own settings as advantage_kwargs")
     if args.fp16:

@@ -93,7 +93,9 @@ def _reads(item: Trajectory, number: int, level: str, final: bool) -> list[tuple
         if level == "token" and not actions:
             continue
         if not shown:
-            raise ValueError(f"the observation of step {position} of trajectory {number} is empty; a state has at least one token that was shown")
+            raise ValueError(
+                f"the observation of step {position} of trajectory {number} is empty; a state has at least one token that was shown"
+            )
         if level == "token":
             seen = np.concatenate([step.observation_ids, step.action_ids])
             found.append((Place(position, shown - 1, shown - 1 + actions), seen))

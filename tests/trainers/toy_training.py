@@ -135,7 +135,9 @@ def rows_for(number: int = 64) -> list[dict[str, Any]]:
     return [{"env_id": "Toy", "env_kwargs": {}, "seed": seed} for seed in range(number)]
 
 
-def make_trainer(folder: Any, trajectories: Sequence[Trajectory] | Any, model: Any = None, *, kind: Any = AgentGRPOTrainer, **settings: Any) -> Any:
+def make_trainer(
+    folder: Any, trajectories: Sequence[Trajectory] | Any, model: Any = None, *, kind: Any = AgentGRPOTrainer, **settings: Any
+) -> Any:
     """A trainer whose rollouts are given: a fixed batch, or a rollout function."""
     names = ("callbacks", "peft_config", "eval_dataset", "train_dataset", "replay", "critic")
     extra = {name: settings.pop(name) for name in names if name in settings}

@@ -22,7 +22,16 @@ Report = Callable[[int, int, Mapping[str, Any]], None]
 Success = Callable[[Any], float]
 """The preset's figure (see `Preset.figure`) of a model that is sampled on tasks of the curve's split."""
 Own = TypeVar("Own", bound="EmbeddedConfig")
-PPO_KEYS = ("critic_learning_rate", "critic_epochs", "critic_minibatches", "critic_warmup_updates", "value_clip", "gamma", "lam", "critic_lam")
+PPO_KEYS = (
+    "critic_learning_rate",
+    "critic_epochs",
+    "critic_minibatches",
+    "critic_warmup_updates",
+    "value_clip",
+    "gamma",
+    "lam",
+    "critic_lam",
+)
 PPO_DEFAULTS: Mapping[str, Any] = MappingProxyType({"critic_learning_rate": 2e-3, "critic_epochs": 2, "critic_minibatches": 2})
 """Settings of the critic in an embedded run that are not those of `AgentPPOConfig`."""
 REPLAY_KEYS = ("files", "ratio", "max_age", "correction", "base_version")
