@@ -21,6 +21,7 @@ import torch
 
 from agent_gym.trainers.advantages import Advantages, GaeTerms, bootstraps, exclusion_reason, step_gae_terms, token_gae_terms
 from agent_gym.trainers.critic import Critic, collate_values, make_critic, value_loss
+from agent_gym.trainers.critic_settings import check_critic_settings
 from agent_gym.trainers.grpo import AgentGRPOTrainer
 from agent_gym.trainers.ppo_config import AgentPPOConfig
 from agent_gym.trainers.rows import DUMMY, Plan, Row, plan
@@ -71,11 +72,8 @@ class AgentPPOTrainer(AgentGRPOTrainer):
         if critic is not None and args.critic_model is not None:
             raise ValueError("critic= and args.critic_model are two critics; give one of them")
         super().__init__(model, args, *positional, **keywords)
-        if self.replay is not None and not self.replay.imitates:
-            raise ValueError(
-                "replay=: the advantages of old episodes would need values under the weights that sampled them; make the buffer with "
-                "correction='imitation', which needs none, or use AgentGRPOTrainer"
-            )
+        if self.replay is not None:
+            check_critic_settings(args.advantage, None, {}, replayed=self.replay.correction)
         policy = self.accelerator.unwrap_model(self.model)
         given = args.critic_model if critic is None else critic
         self.critic: Critic = make_critic(given, policy, fingerprint=self.make_env.fingerprint).to(self.accelerator.device)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import ClassVar
 
-from agent_gym.trainers.advantages import get_advantage
 from agent_gym.trainers.config import AgentGRPOConfig
+from agent_gym.trainers.critic_settings import check_critic_settings
 
 __all__ = ["AgentPPOConfig"]
 
@@ -66,42 +66,17 @@ class AgentPPOConfig(AgentGRPOConfig):
         super().__post_init__()
         if alone:
             self.num_generations = 1
-        _check_critic(self)
+        names = [item.name for item in fields(self) if item.name not in {inherited.name for inherited in fields(AgentGRPOConfig)}]
+        check_critic_settings(
+            self.advantage,
+            self.advantage_kwargs if isinstance(self.advantage_kwargs, Mapping) else None,
+            {name: getattr(self, name) for name in names},
+            replayed=self.replay_correction if self.replay_files else None,
+        )
+        if self.fp16:
+            raise ValueError("fp16=True: the critic's loss is not scaled, and small gradients of 16 bits would vanish; use bf16")
 
     @property
     def lam_step(self) -> dict[str, float]:
         """The keyword of the estimator that `lam` stands for; empty where it is not given."""
         return {} if self.lam is None else {"lam_step": self.lam}
-
-
-def _check_critic(args: Any) -> None:
-    if not get_advantage(args.advantage).needs_values:
-        raise ValueError(
-            f"advantage={args.advantage!r} asks no critic, so there would be nothing for one to do; use AgentGRPOTrainer, or step_gae or token_gae"
-        )
-    for name in ("critic_epochs", "critic_minibatches"):
-        if getattr(args, name) is not None and getattr(args, name) < 1:
-            raise ValueError(f"{name}={getattr(args, name)} must be at least 1")
-    if args.critic_warmup_updates < 0:
-        raise ValueError(f"critic_warmup_updates={args.critic_warmup_updates} must not be negative")
-    if not (math.isfinite(args.critic_learning_rate) and args.critic_learning_rate > 0):
-        raise ValueError(f"critic_learning_rate={args.critic_learning_rate} must be a positive number")
-    if args.value_clip is not None and not (math.isfinite(args.value_clip) and args.value_clip > 0):
-        raise ValueError(f"value_clip={args.value_clip} must be a positive number, or None for no clipping")
-    for name in ("lam", "critic_lam"):
-        value = getattr(args, name)
-        if value is not None and not 0.0 <= value <= 1.0:
-            raise ValueError(f"{name}={value} lies outside [0, 1]")
-    if args.lam is not None and "lam_step" in (args.advantage_kwargs or {}):
-        raise ValueError(
-            f"lam={args.lam} and advantage_kwargs.lam_step={args.advantage_kwargs['lam_step']} are one setting; give one of them"
-        )
-    if args.lam is not None and "lam_step" not in get_advantage(args.advantage).settings:
-        raise ValueError(f"lam={args.lam}: the estimator {args.advantage!r} has no lam_step; give its own settings as advantage_kwargs")
-    if args.fp16:
-        raise ValueError("fp16=True: the critic's loss is not scaled, and small gradients of 16 bits would vanish; use bf16")
-    if args.replay_files and args.replay_correction != "imitation":
-        raise ValueError(
-            f"replay_files with replay_correction={args.replay_correction!r}: the advantages of old episodes would need values under the weights that "
-            "sampled them; use replay_correction='imitation', which needs none, or AgentGRPOTrainer"
-        )

@@ -135,8 +135,7 @@ class Interrupt(RuntimeError):
 
 
 RUNS: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "two iterations": {"num_iterations": 2},
+    "two iterations over tokens": {"num_iterations": 2, "advantage": "token_gae"},
     "two windows": {"steps_per_generation": 4, "gradient_accumulation_steps": 2, "per_device_train_batch_size": 2},
     "minibatches and epochs": {
         "critic_minibatches": 2,
@@ -144,7 +143,6 @@ RUNS: dict[str, dict[str, Any]] = {
         "gradient_accumulation_steps": 2,
         "per_device_train_batch_size": 4,
     },
-    "token_gae": {"advantage": "token_gae"},
     "in the middle of the warm-up": {"critic_warmup_updates": 3},
 }
 

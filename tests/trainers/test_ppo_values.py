@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from test_grpo_gradients import corrected_by_hand
 from toy_training import gradient, make_model, random_batch, relative_error, rows_for, window_gradients
 
 from agent_gym.trainers.advantages import bootstraps, get_advantage
-from agent_gym.trainers.critic import Critic
+from agent_gym.trainers.critic import Critic, value_loss
 from agent_gym.trainers.ppo import AgentPPOTrainer
 from agent_gym.trajectory import Step, StopReason, Trajectory
 
@@ -281,28 +282,99 @@ def trained_by_hand(
     return critic, norms
 
 
+CRITIC = {"critic_learning_rate": 3e-2, "value_clip": 0.1, "weight_decay": 0.1, "max_grad_norm": 0.5}
+
+
+class ByHand(NamedTuple):
+    """What three passes over a batch make of a critic, in plain PyTorch: weights before and after, and the mean norm of its gradients."""
+
+    before: torch.Tensor
+    after: torch.Tensor
+    norm: float
+
+
+def critic_trainer(name: str, folder: Path, **way: Any) -> AgentPPOTrainer:
+    trainer = make_ppo(folder, mixed_batch(5, groups=2), make_model(), advantage=name, critic_epochs=3, gamma=0.9, **CRITIC, **way)
+    knowing(trainer.critic)
+    return trainer
+
+
+@functools.cache
+def three_passes_by_hand(name: str, folder: Path) -> ByHand:
+    trainer = critic_trainer(name, folder)
+    critic = copy.deepcopy(trainer.critic)
+    before = critic_weights(critic)
+    generate(trainer)
+    ids = [ids for item in trainer.trajectories for _, ids in states_of(item, LEVELS[name])]
+    states = list(zip(ids, flat(trainer.values).tolist(), flat(trainer._targets()).tolist(), strict=True))
+    critic, norms = trained_by_hand(critic, states, 3, CRITIC)
+    return ByHand(before, critic_weights(critic), float(np.mean(norms)))
+
+
+def is_trained_as_by_hand(trainer: AgentPPOTrainer, by_hand: ByHand) -> bool:
+    generate(trainer)
+    figures = trainer._metrics["train"]
+    return (
+        relative_error(critic_weights(trainer.critic) - by_hand.before, by_hand.after - by_hand.before) < EXACT
+        and figures["critic/grad_norm"] == [pytest.approx(by_hand.norm)]
+        and figures["critic/updates"] == [3.0]
+        and 0.05 < figures["critic/clip_frac"][0] < 0.95
+    )
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("by-hand")
+
+
 @pytest.mark.parametrize("name", LEVELS)
-def test_the_critic_is_trained_as_in_plain_pytorch(name: str, tmp_path: Path) -> None:
+def test_the_critic_is_trained_as_in_plain_pytorch(name: str, scratch: Path, tmp_path: Path) -> None:
     """Three passes, so that the clipped branch is met; decay and clipping of the norm are the critic's own."""
-    batch, model, level = mixed_batch(5, groups=2), make_model(), LEVELS[name]
-    settings = {"critic_learning_rate": 3e-2, "value_clip": 0.1, "weight_decay": 0.1, "max_grad_norm": 0.5}
-    common = {"advantage": name, "critic_epochs": 3, "gamma": 0.9, **settings}
-    by_hand, norms = None, []
+    by_hand = three_passes_by_hand(name, scratch)
     for way in ({}, *WAYS):
-        trainer = make_ppo(tmp_path, batch, model, **common, **way)
-        before = copy.deepcopy(knowing(trainer.critic))
-        start = critic_weights(before)
-        generate(trainer)
-        if by_hand is None:
-            ids = [ids for item in batch for _, ids in states_of(item, level)]
-            states = list(zip(ids, flat(trainer.values).tolist(), flat(trainer._targets()).tolist(), strict=True))
-            by_hand, norms = trained_by_hand(before, states, 3, settings)
-        assert relative_error(critic_weights(trainer.critic) - start, critic_weights(by_hand) - start) < EXACT, way
-        figures = trainer._metrics["train"]
-        assert figures["critic/grad_norm"] == [pytest.approx(np.mean(norms))] and figures["critic/updates"] == [3.0]
-        assert 0.05 < figures["critic/clip_frac"][0] < 0.95
+        trainer = critic_trainer(name, tmp_path, **way)
+        assert is_trained_as_by_hand(trainer, by_hand), way
         variance = 1 - np.var(flat(trainer._targets()) - flat(trainer.values)) / np.var(flat(trainer._targets()))
-        assert figures["critic/explained_variance"] == [pytest.approx(variance)]
+        assert trainer._metrics["train"]["critic/explained_variance"] == [pytest.approx(variance)]
+
+
+def smaller_of_the_two(values: Any, old: Any, targets: Any, clip: Any) -> Any:
+    terms = value_loss(values, old, targets, clip)
+    held = (old + (values - old).clamp(-clip, clip) - targets).square()
+    return terms._replace(loss=0.5 * torch.minimum((values - targets).square(), held))
+
+
+def mean_of_each_pass(self: Any, rows: Any, targets: Any, count: int) -> Any:
+    return VALUE_BACKWARD(self, rows, targets, sum(row.num_values for row in rows))
+
+
+VALUE_BACKWARD = AgentPPOTrainer._value_backward
+TRAINING_MUTANTS: dict[str, tuple[str, Any]] = {
+    "value loss not clipped": (
+        "agent_gym.trainers.ppo.value_loss",
+        lambda values, old, targets, clip: value_loss(values, old, targets, None),
+    ),
+    "the smaller of the two losses": ("agent_gym.trainers.ppo.value_loss", smaller_of_the_two),
+    "norm of the gradient not clipped": (
+        "torch.nn.utils.clip_grad_norm_",
+        lambda parameters, limit: torch.nn.utils.get_total_norm([one.grad for one in parameters]),
+    ),
+    "gradient not zeroed": ("torch.optim.AdamW.zero_grad", lambda self, set_to_none=True: None),
+    "mean of each pass": ("agent_gym.trainers.ppo.AgentPPOTrainer._value_backward", mean_of_each_pass),
+    "everything decays": (
+        "agent_gym.trainers.ppo.AgentPPOTrainer.get_decay_parameter_names",
+        lambda self, model: [name for name, _ in model.named_parameters()],
+    ),
+}
+
+
+@pytest.mark.parametrize("mutant", TRAINING_MUTANTS)
+def test_the_comparison_with_plain_pytorch_notices_the_mistake(
+    mutant: str, scratch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_hand = three_passes_by_hand("step_gae", scratch)
+    monkeypatch.setattr(*TRAINING_MUTANTS[mutant])
+    assert not is_trained_as_by_hand(critic_trainer("step_gae", tmp_path, max_tokens_per_microbatch=24), by_hand)
 
 
 def test_targets_can_have_a_decay_of_their_own(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from agent_gym.chat import load_tokenizer
 from agent_gym.trainers.advantages import check_advantage
+from agent_gym.trainers.critic_settings import check_critic_settings
 from agent_gym.trainers.kinds import get_trainer
 
 if TYPE_CHECKING:
@@ -106,6 +107,9 @@ class EmbeddedConfig:
         if unknown or (self.ppo and not kind.critic):
             what = f"unknown are {', '.join(unknown)}" if unknown else f"algorithm={self.algorithm!r} has no critic"
             raise ValueError(f"ppo has the keys {', '.join(PPO_KEYS)}; {what}")
+        if kind.critic:
+            replayed = str(self.replay.get("correction", "token_truncate")) if self.replay else None
+            check_critic_settings(self.advantage, self.advantage_kwargs, self.ppo, replayed=replayed)
         least = {"updates": 1, "tasks_per_update": 1, "num_generations": 1 if kind.critic else 2, "max_action_tokens": 1, "eval_tasks": 1}
         least |= {"curve_tasks": 0, "curve_every": 1, "save_every": 1}
         for name, low in least.items():
