@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib
 import os
+import time
+from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -17,3 +20,23 @@ def require(name: str) -> ModuleType:
         if os.environ.get("AGENT_GYM_REQUIRE_ALL") == "1":
             pytest.fail(f"AGENT_GYM_REQUIRE_ALL=1, but {name} cannot be imported: {error}")
         pytest.skip(f"{name} is not installed ({error})", allow_module_level=True)
+
+
+def cpu_time(work: Callable[[], Any]) -> float:
+    """CPU seconds of the quicker of two runs."""
+    best = float("inf")
+    for _ in range(2):
+        start = time.process_time()
+        work()
+        best = min(best, time.process_time() - start)
+    return best
+
+
+def assert_linear(work: Callable[[str], Any], make: Callable[[int], str], n: int) -> None:
+    """Fail unless four times the text takes less than eight times the CPU time. Quadratic work takes sixteen times, so that a busy machine turns neither result."""
+    for _attempt in range(3):
+        small, large = make(n), make(4 * n)
+        one, four = cpu_time(lambda text=small: work(text)), cpu_time(lambda text=large: work(text))  # type: ignore[misc]
+        if four < 8 * one + 0.002:
+            return
+    raise AssertionError(f"{four:.4f} s at {4 * n}, {one:.4f} s at {n}")

@@ -183,7 +183,7 @@ class _Run:
         """Train. Returns whether it came to its end."""
         config, kind = self.config, get_trainer(self.config.algorithm)
         checkpoint = self.run.latest_checkpoint() if resume else None
-        if checkpoint is not None and _updates_of(checkpoint) >= config.updates:
+        if checkpoint is not None and self.updates_of(checkpoint) >= config.updates:
             # Only the end was missing, and the trainer would make one update more.
             self.save(AutoModelForCausalLM.from_pretrained(str(checkpoint), dtype=torch.float32), "final")
             return True
@@ -197,15 +197,18 @@ class _Run:
             gradient_accumulation_steps=halves,
             num_generations=config.num_generations,
             max_completion_length=config.max_action_tokens,
-            max_steps=config.updates,
+            max_steps=config.updates * config.num_iterations,
+            num_iterations=config.num_iterations,
             learning_rate=config.learning_rate,
+            max_grad_norm=config.max_grad_norm,
             weight_decay=0.0,
             advantage=config.advantage,
             advantage_kwargs=dict(config.advantage_kwargs) or None,
             drop_zero_variance=get_advantage(config.advantage).silent_when_flat,
             max_concurrency=episodes,
             save_strategy="steps",
-            save_steps=config.save_every,
+            save_steps=config.save_every * config.num_iterations,
+            logging_steps=config.num_iterations,
             save_total_limit=2,
             seed=self.seed,
             use_cpu=True,
@@ -215,7 +218,7 @@ class _Run:
             disable_tqdm=True,
             log_level="error",
             **({"replay_ratio": config.replay["ratio"]} if "ratio" in config.replay else {}),
-            **({**PPO_DEFAULTS, **config.ppo} if kind.critic else {}),
+            **(self.critic_settings() if kind.critic else {}),
         )
         trainer = kind.load_trainer()(
             model,
@@ -225,12 +228,17 @@ class _Run:
             processing_class=self.tokenizer,
             replay=self.replay,
         )
-        callback = RunCallback(self.run, lambda step, total, values: self.progress("train", step, total, values))
+        callback = RunCallback(
+            self.run,
+            lambda step, total, values: self.progress("train", step, total, values),
+            updates_per_generation=config.num_iterations,
+            count_generations=True,
+        )
         trainer.add_callback(callback)
         if config.curve_tasks:
             trainer.add_callback(_Curve(self))
         if checkpoint is not None:
-            self.run.mark_resumed(_updates_of(checkpoint))
+            self.run.mark_resumed(self.updates_of(checkpoint))
         with _threads(), nullcontext() if interrupt is None else interrupt(callback.request_stop):
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint is not None else None)
         self.run.save_trajectories("last_batch", trainer.trajectories[:_KEPT_EPISODES])
@@ -238,6 +246,15 @@ class _Run:
             return False
         self.save(trainer.accelerator.unwrap_model(trainer.model), "final")
         return True
+
+    def critic_settings(self) -> dict[str, Any]:
+        """The fields of AgentPPOConfig that the settings hold; a warm-up is counted in updates here, and in optimiser steps there."""
+        settings = {**PPO_DEFAULTS, **self.config.ppo}
+        return {**settings, "critic_warmup_updates": self.config.num_iterations * settings.get("critic_warmup_updates", 0)}
+
+    def updates_of(self, checkpoint: Path) -> int:
+        """How many updates a checkpoint has behind it; its name counts optimiser steps."""
+        return int(checkpoint.name.removeprefix("checkpoint-")) // self.config.num_iterations
 
     # ------------------------------------------------------------------------------------------------ measuring
 
@@ -303,10 +320,6 @@ def open_replay(config: EmbeddedConfig, tokenizer: Any) -> ReplayBuffer:
     )
 
 
-def _updates_of(checkpoint: Path) -> int:
-    return int(checkpoint.name.removeprefix("checkpoint-"))
-
-
 class _Curve(TrainerCallback):  # type: ignore[misc,unused-ignore]  # partly untyped base
     """Measures the policy on tasks of the curve's split now and then."""
 
@@ -314,7 +327,8 @@ class _Curve(TrainerCallback):  # type: ignore[misc,unused-ignore]  # partly unt
         self.run = run
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
-        if state.global_step % self.run.config.curve_every or state.global_step >= state.max_steps:
+        update, rest = divmod(state.global_step, self.run.config.num_iterations)
+        if rest or update % self.run.config.curve_every or state.global_step >= state.max_steps:
             return
         training = model.training
         model.eval()
@@ -323,7 +337,7 @@ class _Curve(TrainerCallback):  # type: ignore[misc,unused-ignore]  # partly unt
         finally:
             model.train(training)
         scores = {f"validation/{arm}": value for arm, value in evaluation.scores(self.run.preset.figure).items()}
-        self.run.run.log("eval", state.global_step, scores)
+        self.run.run.log("eval", update, scores)
 
 
 @contextlib.contextmanager

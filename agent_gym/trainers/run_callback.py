@@ -26,14 +26,21 @@ class RunCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]  # partl
         run: the folder; only the main process writes.
         progress: called as (step, total steps, values) after each training record.
         updates_per_generation: optimiser steps that one generation batch serves.
+        count_generations: number records by generation batches instead of optimiser steps; the trainer has to log once per batch.
     """
 
     def __init__(
-        self, run: RunFolder, progress: Callable[[int, int, Mapping[str, Any]], None] | None = None, *, updates_per_generation: int = 1
+        self,
+        run: RunFolder,
+        progress: Callable[[int, int, Mapping[str, Any]], None] | None = None,
+        *,
+        updates_per_generation: int = 1,
+        count_generations: bool = False,
     ) -> None:
         self.run = run
         self.progress = progress
         self.updates_per_generation = max(1, updates_per_generation)
+        self._optimiser_steps_per_count = self.updates_per_generation if count_generations else 1
         self.stop_requested = False
         self.stopped = False
 
@@ -46,9 +53,10 @@ class RunCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]  # partl
         if not logs or not state.is_world_process_zero or any(name in logs for name in _NOT_RECORDS):
             return
         evaluation = any(name.startswith("eval_") for name in logs)
-        self.run.log("eval" if evaluation else "train", state.global_step, logs)
+        step = state.global_step // self._optimiser_steps_per_count
+        self.run.log("eval" if evaluation else "train", step, logs)
         if self.progress is not None and not evaluation:
-            self.progress(state.global_step, state.max_steps, logs)
+            self.progress(step, state.max_steps // self._optimiser_steps_per_count, logs)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Save and end, if that was asked for and a generation batch ends here."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from family_names import BY_SCHEMA, FAMILIES, SEARCH
+from helpers import assert_linear
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -69,23 +68,8 @@ def _many(name: str, n: int) -> str:
     return get_format(name).render_call("search", arguments)
 
 
-def cpu_time(work: Callable[[], Any]) -> float:
-    best = float("inf")
-    for _ in range(2):
-        start = time.process_time()
-        work()
-        best = min(best, time.process_time() - start)
-    return best
-
-
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family_is_read_in_linear_time(name: str) -> None:
     made = get_format(name)
-    for case, make in repeated(name).items():
-        small, large = make(4096), make(8192)
-        for _attempt in range(4):
-            one, two = cpu_time(lambda text=small: made.parse(text)), cpu_time(lambda text=large: made.parse(text))
-            if two < 3 * one + 0.002:
-                break
-        else:
-            raise AssertionError(f"{name}, {case}: {two:.4f} s for twice what takes {one:.4f} s")
+    for make in repeated(name).values():
+        assert_linear(made.parse, make, 2048)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from helpers import assert_linear
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.utils.chat_parsing.response_parser import parse_response
@@ -408,24 +408,6 @@ HOSTILE: dict[str, Callable[[int], str]] = {
 }
 
 
-def cpu_time(work: Callable[[], Any]) -> float:
-    best = float("inf")
-    for _ in range(2):
-        start = time.process_time()
-        work()
-        best = min(best, time.process_time() - start)
-    return best
-
-
-def assert_linear(parse: Callable[[str], Any], make: Callable[[int], str], n: int = 8192) -> None:
-    for _attempt in range(3):
-        small, large = make(n), make(2 * n)
-        one, two = cpu_time(lambda text=small: parse(text)), cpu_time(lambda text=large: parse(text))
-        if two < 3 * one + 0.002:
-            return
-    raise AssertionError(f"{two:.4f} s at {2 * n}, {one:.4f} s at {n}")
-
-
 @pytest.mark.parametrize("name", ["hermes", "llama3_json", "qwen3_coder", "search_tags"])  # the others: test_families.py
 @pytest.mark.parametrize("case", HOSTILE)
 def test_reading_takes_linear_time(name: str, case: str) -> None:
@@ -434,13 +416,13 @@ def test_reading_takes_linear_time(name: str, case: str) -> None:
     def parse(text: str) -> None:
         extract_answer(parser.parse(text).content)
 
-    assert_linear(parse, HOSTILE[case])
+    assert_linear(parse, HOSTILE[case], 4096)
 
 
 def test_the_check_of_linear_time_finds_the_usual_regular_expression() -> None:
     pattern = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
     with pytest.raises(AssertionError):
-        assert_linear(pattern.findall, HOSTILE["open tags"], 3072)
+        assert_linear(pattern.findall, HOSTILE["open tags"], 1536)
 
 
 @pytest.mark.parametrize("name", ["hermes", "qwen3_coder", "llama3_json", "search_tags"])

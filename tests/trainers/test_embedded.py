@@ -45,7 +45,8 @@ def test_it_learns_by_reinforcement_what_imitation_did_not_give(run: RunFolder) 
     assert 0.08 <= before <= 0.5
     assert before <= summary["imitation_ceiling"] + 0.1
     success = [record["rollout/success"] for record in run.metrics("train")]
-    assert len(success) == UPDATES
+    assert [record["step"] for record in run.metrics("train")] == list(range(1, UPDATES + 1))  # a record per generation batch
+    assert run.config["settings"]["num_iterations"] == 2 and run.latest_checkpoint().name == f"checkpoint-{2 * UPDATES}"
     assert sum(success[-5:]) / 5 >= success[0] + 0.2
     assert after >= before + 0.2
     assert after > summary["imitation_ceiling"]

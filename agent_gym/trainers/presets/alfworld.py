@@ -1,9 +1,9 @@
 """The embedded run on `AgentR1/ALFWorld-v0`: a tiny model learns to find something in a kitchen, to heat or cool it, and to put it where it belongs.
 
 Two kinds of task in small rooms, twelve commands at most. The commands are not listed: the model has to write them, with the names that the room
-told it. Before each command it says how things stand, which is what a model of three layers needs to tell one situation from another. It is
-started on demonstrations of an expert that has to search as well and is clumsy (`agent_gym.trainers.imitation`), and sent on as soon as it
-solves some tasks.
+told it. Before each command it says what is to be done with what, where that belongs and how things stand, which is what a model of three layers needs
+to tell one situation from another. It is started on demonstrations of an expert that has to search as well and is clumsy and at times mistaken (`agent_gym.trainers.imitation`),
+and sent on as soon as it solves some tasks.
 
 Training uses games of the split "train", the figures are those of games of "valid_unseen", whose rooms are none of the training rooms; the end of
 the imitation and the curve are measured on "valid_seen".
@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from agent_gym.envs.alfworld.rooms import OBJECTS, RECEPTACLES
-from agent_gym.trainers.imitation import Expert, Turn
+from agent_gym.trainers.imitation import Expert, ImitationConfig, Turn
 from agent_gym.trainers.presets.base import EmbeddedConfig, Splits
 from agent_gym.trainers.presets.commands import CommandConfig, CommandPreset
 from agent_gym.trainers.tiny_model import tokenizer_with_words
@@ -72,7 +72,10 @@ _WORDS = (
 )
 HUNCH = 0.25
 """How often the searching expert goes straight to the right place."""
+NOTIONS = 0.5
+"""How many of its slips come of a wrong notion of how things stand."""
 _GO = "go to "
+_LISTED = re.compile(r"\ban? (\w+ \d+)")
 
 
 class _Treatment(NamedTuple):
@@ -80,11 +83,12 @@ class _Treatment(NamedTuple):
 
     verb: str
     result: str
+    appliance: str
 
 
 _TREATMENTS: Mapping[str, _Treatment] = {
-    "pick_heat_then_place_in_recep": _Treatment("heat", "hot"),
-    "pick_cool_then_place_in_recep": _Treatment("cool", "cold"),
+    "pick_heat_then_place_in_recep": _Treatment("heat", "hot", "microwave"),
+    "pick_cool_then_place_in_recep": _Treatment("cool", "cold", "fridge"),
 }
 
 
@@ -92,19 +96,24 @@ _TREATMENTS: Mapping[str, _Treatment] = {
 class ALFWorldConfig(CommandConfig):
     """Settings of the run on ALFWorld; see `CommandConfig`."""
 
-    updates: int = 120
-    learning_rate: float = 7e-4
+    updates: int = 40
+    num_iterations: int = 2
+    learning_rate: float = 4e-4
+    max_grad_norm: float = 0.1
     max_action_tokens: int = 32
-    curve_every: int = 20
+    warm_start: ImitationConfig = field(default_factory=lambda: ImitationConfig(slip=0.35))
 
 
 def searching_expert(env: Any, rng: np.random.Generator) -> Callable[[Mapping[str, Any]], Turn]:
-    """Return an expert that knows no more than the model: it looks for the thing, place by place, and opens what is closed.
+    """Return an expert that knows no more than the model: it looks for the thing, place by place as the room lists them, and opens what is closed.
 
-    Now and then it has a hunch where to look, and is right; that is how its imitators learn where things usually are. Before each command it says how
-    things stand: "mug not here", "mug here", "mug held", and "mug hot" or "mug cold" in the end; always the truth, before slips too, so that what was
-    said stays good evidence of what is. Its slips are those of a beginner: any admissible command, a step of the plan before its time, taking what is
-    not there, or the last command once more.
+    Now and then it has a hunch where to look, and is right; that is how its imitators learn where things usually are. Before each command it says what
+    it is about, and how things stand: "heat mug cabinet not here", "heat mug cabinet here", "heat mug cabinet held", and "heat mug cabinet hot" in the
+    end. So what the task names once, and only the last commands need, is learned at every turn.
+
+    Some of its slips are those of a beginner: any admissible command, a step of the plan before its time, taking what is not there, or the last command
+    once more. The others come of a wrong notion: it says that the mug is held, does what fits that, and is told that nothing happens. What it says
+    next is the truth again, so that its imitators learn to believe the room more than what they said themselves.
 
     Args:
         env: an `ALFWorldEnv` at the start of an episode.
@@ -116,15 +125,18 @@ def searching_expert(env: Any, rng: np.random.Generator) -> Callable[[Mapping[st
     from agent_gym.envs.alfworld.expert import plan
 
     goal = env.task.game.goal
-    thing, treatment = goal.object_type.lower(), _TREATMENTS[goal.task_type]
+    thing, place, treatment = goal.object_type.lower(), goal.receptacle_type.lower(), _TREATMENTS[goal.task_type]
     shown = re.compile(rf"\b{thing} \d")
     visited: set[str] = set()
+    order: list[str] = []
     found = treated = False
     here = ""
 
     def act(info: Mapping[str, Any]) -> Turn:
         nonlocal found, treated, here
         commands: Sequence[str] = info["admissible_commands"]
+        if not order:
+            order.extend(_GO + name for name in _LISTED.findall(info["feedback"]))
         found = found or bool(shown.search(info["feedback"]))
         treated = treated or info["feedback"].startswith(f"You {treatment.verb} the {thing}")
         if info["command"].startswith(_GO) and info["action_valid"]:
@@ -136,16 +148,31 @@ def searching_expert(env: Any, rng: np.random.Generator) -> Callable[[Mapping[st
             state = "here" if any(re.match(rf"take {thing} \d", command) for command in commands) else "not here"
         steps = plan(env._simulator) or ["look"]
         closed = [command for command in commands if command.startswith("open ")]
-        unseen = [command for command in commands if command.startswith(_GO) and command not in visited]
+        at = order.index(_GO + here) + 1 if here else 0
+        unseen = [command for command in (*order[at:], *order[:at]) if command not in visited]
         choices = [] if found else closed or ([] if rng.random() < HUNCH else unseen)
-        command = choices[int(rng.integers(len(choices)))] if choices else steps[0]
-        slips = [commands, steps[1:], [f"take {thing} 1 from {here}"] if here else [], [info["command"]] if info["command"] else []]
-        kinds = [kind for kind in slips if kind]
-        kind = kinds[int(rng.integers(len(kinds)))]
-        return Turn(say(state, command), say(state, kind[int(rng.integers(len(kind)))]))
+        command = choices[0] if choices else steps[0]
+        return Turn(say(state, command), mistaken(state, commands) if rng.random() < NOTIONS else clumsy(state, commands, steps[1:], info))
+
+    def clumsy(state: str, commands: Sequence[str], later: Sequence[str], info: Mapping[str, Any]) -> str:
+        kinds = [commands, later, [f"take {thing} 1 from {here}"] if here else [], [info["command"]] if info["command"] else []]
+        return say(state, drawn(drawn([kind for kind in kinds if kind])))
+
+    def mistaken(state: str, commands: Sequence[str]) -> str:
+        fitting = {
+            "not here": drawn([command for command in commands if command.startswith(_GO)] or ["look"]),
+            "here": f"take {thing} 1 from {here or f'{place} 1'}",
+            "held": f"{treatment.verb} {thing} 1 with {treatment.appliance} 1",
+            treatment.result: f"move {thing} 1 to {place} 1",
+        }
+        del fitting[state]
+        return say(*drawn(list(fitting.items())))
+
+    def drawn(choices: Sequence[Any]) -> Any:
+        return choices[int(rng.integers(len(choices)))]
 
     def say(state: str, command: str) -> str:
-        return f"{thing} {state}\n{env.write_command(command)}"
+        return f"{treatment.verb} {thing} {place} {state}\n{env.write_command(command)}"
 
     return act
 

@@ -57,10 +57,13 @@ class EmbeddedConfig:
     """Settings of an embedded run. A preset has a subclass with defaults of its own and a `warm_start` of its own type.
 
     Attributes:
-        updates: optimiser steps of the policy, one per generation batch.
+        updates: generation batches that are trained on. Everything that is counted in updates counts these.
+        num_iterations: optimiser steps with each generation batch. Playing costs most of the time here, so a second step costs little; the ratio of
+            the clipped loss keeps it near the weights that played.
         tasks_per_update: tasks in a generation batch.
         num_generations: episodes per task.
         learning_rate: of the policy, constant.
+        max_grad_norm: gradients are cut down to this norm. A batch with few successes can have one several times larger than the others.
         max_action_tokens: longest reply, in tokens.
         eval_tasks: held-out tasks, before and after.
         curve_tasks: tasks of the curve's split between the updates; 0 measures none.
@@ -76,9 +79,11 @@ class EmbeddedConfig:
     """
 
     updates: int = 50
+    num_iterations: int = 1
     tasks_per_update: int = 16
     num_generations: int = 8
     learning_rate: float = 5e-4
+    max_grad_norm: float = 1.0
     max_action_tokens: int = 40
     eval_tasks: int = 200
     curve_tasks: int = 64
@@ -110,7 +115,8 @@ class EmbeddedConfig:
         if kind.critic:
             replayed = str(self.replay.get("correction", "token_truncate")) if self.replay else None
             check_critic_settings(self.advantage, self.advantage_kwargs, self.ppo, replayed=replayed)
-        least = {"updates": 1, "tasks_per_update": 1, "num_generations": 1 if kind.critic else 2, "max_action_tokens": 1, "eval_tasks": 1}
+        least = {"updates": 1, "num_iterations": 1, "tasks_per_update": 1, "num_generations": 1 if kind.critic else 2}
+        least |= {"max_action_tokens": 1, "eval_tasks": 1}
         least |= {"curve_tasks": 0, "curve_every": 1, "save_every": 1}
         for name, low in least.items():
             if getattr(self, name) < low:
@@ -122,8 +128,9 @@ class EmbeddedConfig:
         ratio = self.replay.get("ratio", 1.0)
         if isinstance(ratio, bool) or not isinstance(ratio, (int, float)) or not 0 < ratio < float("inf"):
             raise ValueError(f"replay.ratio={ratio!r} must be a positive number: replayed episodes per fresh one")
-        if not self.learning_rate > 0:
-            raise ValueError(f"learning_rate={self.learning_rate} must be positive")
+        for name in ("learning_rate", "max_grad_norm"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name}={getattr(self, name)} must be positive")
 
     @property
     def imitation_ceiling(self) -> float | None:

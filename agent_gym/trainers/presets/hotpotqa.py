@@ -32,6 +32,10 @@ __all__ = ["HotpotQAConfig", "HotpotQAPreset"]
 class HotpotQAConfig(EmbeddedConfig):
     """Settings of the run on HotpotQA; see `EmbeddedConfig`."""
 
+    updates: int = 40
+    num_iterations: int = 2
+    learning_rate: float = 3e-4
+    max_grad_norm: float = 0.2
     warm_start: WarmStartConfig = field(default_factory=WarmStartConfig)
 
     @property
