@@ -267,7 +267,7 @@ class AgentPPOTrainer(AgentGRPOTrainer):
             for numbers in (self.values, targets)
         )
         terms = value_loss(values, old, wanted, self.args.value_clip)
-        (terms.loss.sum() / count).backward()
+        torch.autograd.backward(terms.loss.sum() / count)
         return torch.stack([terms.loss.detach().sum().double(), terms.clipped.sum().double(), terms.loss.new_tensor(len(wanted)).double()])
 
     def _critic_step(self) -> float:
@@ -293,7 +293,7 @@ class AgentPPOTrainer(AgentGRPOTrainer):
             )
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        super()._load_optimizer_and_scheduler(checkpoint)
+        super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[no-untyped-call,unused-ignore]
         if checkpoint is None:
             return
         path = Path(checkpoint) / CRITIC_FILE
