@@ -22,8 +22,7 @@ from agent_gym.trajectory import Step, StopReason, Trajectory
 
 EXACT = 1e-6
 WAYS: list[dict[str, Any]] = [
-    {"merge_prefix": False},
-    {"max_tokens_per_microbatch": 24},
+    {"merge_prefix": False, "max_tokens_per_microbatch": 24},
     {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4},
 ]
 
