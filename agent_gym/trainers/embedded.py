@@ -200,6 +200,7 @@ class _Run:
             max_steps=config.updates * config.num_iterations,
             num_iterations=config.num_iterations,
             learning_rate=config.learning_rate,
+            lr_scheduler_type=config.lr_scheduler_type,
             max_grad_norm=config.max_grad_norm,
             weight_decay=0.0,
             advantage=config.advantage,

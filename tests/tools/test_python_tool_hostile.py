@@ -50,6 +50,11 @@ def named(name: str) -> list[int]:
     return found
 
 
+def state_of(pid: int) -> str:
+    """The letter of the state that a process is in, such as S or T."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 @pytest.fixture
 def mark() -> Iterator[str]:
     """A name for the processes of this test, and the end of those that are left."""
@@ -167,13 +172,15 @@ def test_one_that_ignores_signals_or_stands_still_ends_at_the_time_limit(state: 
     with subprocess.Popen([os.path.realpath(sys.executable), "-S", "-c", code], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
+        while state == "stopped" and state_of(process.pid) != "T":  # it says that it is up, and stops behind that
+            time.sleep(0.01)
         process.terminate()
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.5)
         process.kill()
     # Process 1 of a namespace ignores what it has no handler for, so stopping itself is left to the child of one.
     code = code if state == "ignores" else calling_itself(mark) + "if os.fork() == 0:\n    time.sleep(300)\n" + ways[state]
-    found = run(code, time=5.0)  # as long as an interpreter may take to come up on a busy machine
+    found = run(code, time=8.0)  # as long as an interpreter may take to come up on a busy machine
     assert (found.output, found.limit) == (b"up\n", "time")
     assert named(mark) == []
 

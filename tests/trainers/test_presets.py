@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -230,3 +231,19 @@ def test_the_smoke_run_on_webshop_is_whole_and_counts_the_score(tmp_path: Path, 
     assert (run.checkpoints / "final" / "model.safetensors").read_bytes() == weights
     assert run.summary is not None and run.summary["final"] == before["final"]
     assert [one["step"] for one in run.metrics("train")] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_iterations": 0}, "num_iterations=0 must be at least 1"),
+        ({"max_grad_norm": 0.0}, "max_grad_norm=0.0 must be positive"),
+        ({"learning_rate": -1.0}, "learning_rate=-1.0 must be positive"),
+        ({"lr_scheduler_type": "lineal"}, "'lineal' is not among constant, linear, cosine"),
+        ({"replay": {"ratio": 1.0}}, "'files' is missing"),
+    ],
+)
+@pytest.mark.parametrize("env_id", PRESETS)
+def test_a_setting_that_cannot_be_is_refused_before_anything_is_trained(env_id: str, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        get_preset(env_id).config(**settings)

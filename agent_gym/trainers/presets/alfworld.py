@@ -2,8 +2,8 @@
 
 Two kinds of task in small rooms, twelve commands at most. The commands are not listed: the model has to write them, with the names that the room
 told it. Before each command it says what is to be done with what, where that belongs and how things stand, which is what a model of three layers needs
-to tell one situation from another. It is started on demonstrations of an expert that has to search as well and is clumsy and at times mistaken (`agent_gym.trainers.imitation`),
-and sent on as soon as it solves some tasks.
+to tell one situation from another. It is started on demonstrations of an expert that has to search as well, and that dawdles, is clumsy and at times
+mistaken (`agent_gym.trainers.imitation`), and sent on as soon as it solves some tasks.
 
 Training uses games of the split "train", the figures are those of games of "valid_unseen", whose rooms are none of the training rooms; the end of
 the imitation and the curve are measured on "valid_seen".
@@ -72,6 +72,8 @@ _WORDS = (
 )
 HUNCH = 0.25
 """How often the searching expert goes straight to the right place."""
+DAWDLING = 0.25
+"""How often it looks about or at what it carries instead of going on. It means that, so that its imitators do it too, until the reward teaches them better."""
 NOTIONS = 0.5
 """How many of its slips come of a wrong notion of how things stand."""
 _GO = "go to "
@@ -98,18 +100,20 @@ class ALFWorldConfig(CommandConfig):
 
     updates: int = 40
     num_iterations: int = 2
-    learning_rate: float = 4e-4
+    learning_rate: float = 5e-4
+    lr_scheduler_type: str = "linear"
     max_grad_norm: float = 0.1
     max_action_tokens: int = 32
-    warm_start: ImitationConfig = field(default_factory=lambda: ImitationConfig(slip=0.35))
+    warm_start: ImitationConfig = field(default_factory=lambda: ImitationConfig(slip=0.35, steps=350, decay_steps=100))
 
 
 def searching_expert(env: Any, rng: np.random.Generator) -> Callable[[Mapping[str, Any]], Turn]:
     """Return an expert that knows no more than the model: it looks for the thing, place by place as the room lists them, and opens what is closed.
 
-    Now and then it has a hunch where to look, and is right; that is how its imitators learn where things usually are. Before each command it says what
-    it is about, and how things stand: "heat mug cabinet not here", "heat mug cabinet here", "heat mug cabinet held", and "heat mug cabinet hot" in the
-    end. So what the task names once, and only the last commands need, is learned at every turn.
+    Now and then it has a hunch where to look, and is right; that is how its imitators learn where things usually are. As often it dawdles, which costs a
+    turn of the few that there are. Before each command it says what it is about, and how things stand: "heat mug cabinet not here", "heat mug cabinet
+    here", "heat mug cabinet held", and "heat mug cabinet hot" in the end. So what the task names once, and only the last commands need, is learned at
+    every turn.
 
     Some of its slips are those of a beginner: any admissible command, a step of the plan before its time, taking what is not there, or the last command
     once more. The others come of a wrong notion: it says that the mug is held, does what fits that, and is told that nothing happens. What it says
@@ -151,7 +155,7 @@ def searching_expert(env: Any, rng: np.random.Generator) -> Callable[[Mapping[st
         at = order.index(_GO + here) + 1 if here else 0
         unseen = [command for command in (*order[at:], *order[:at]) if command not in visited]
         choices = [] if found else closed or ([] if rng.random() < HUNCH else unseen)
-        command = choices[0] if choices else steps[0]
+        command = drawn(["look", "inventory"]) if rng.random() < DAWDLING else choices[0] if choices else steps[0]
         return Turn(say(state, command), mistaken(state, commands) if rng.random() < NOTIONS else clumsy(state, commands, steps[1:], info))
 
     def clumsy(state: str, commands: Sequence[str], later: Sequence[str], info: Mapping[str, Any]) -> str:

@@ -35,6 +35,7 @@ PPO_KEYS = (
 )
 PPO_DEFAULTS: Mapping[str, Any] = MappingProxyType({"critic_learning_rate": 2e-3, "critic_epochs": 2, "critic_minibatches": 2})
 """Settings of the critic in an embedded run that are not those of `AgentPPOConfig`."""
+SCHEDULES = ("constant", "linear", "cosine")
 REPLAY_KEYS = ("files", "ratio", "max_age", "correction", "base_version")
 
 
@@ -62,7 +63,8 @@ class EmbeddedConfig:
             the clipped loss keeps it near the weights that played.
         tasks_per_update: tasks in a generation batch.
         num_generations: episodes per task.
-        learning_rate: of the policy, constant.
+        learning_rate: of the policy.
+        lr_scheduler_type: "constant", or how the learning rate falls to nothing over the run: "linear" or "cosine".
         max_grad_norm: gradients are cut down to this norm. A batch with few successes can have one several times larger than the others.
         max_action_tokens: longest reply, in tokens.
         eval_tasks: held-out tasks, before and after.
@@ -83,6 +85,7 @@ class EmbeddedConfig:
     tasks_per_update: int = 16
     num_generations: int = 8
     learning_rate: float = 5e-4
+    lr_scheduler_type: str = "constant"
     max_grad_norm: float = 1.0
     max_action_tokens: int = 40
     eval_tasks: int = 200
@@ -121,6 +124,8 @@ class EmbeddedConfig:
         for name, low in least.items():
             if getattr(self, name) < low:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least {low}")
+        if self.lr_scheduler_type not in SCHEDULES:
+            raise ValueError(f"lr_scheduler_type={self.lr_scheduler_type!r} is not among {', '.join(SCHEDULES)}")
         unknown = sorted(set(self.replay) - set(REPLAY_KEYS))
         if unknown or (self.replay and not self.replay.get("files")):
             what = f"unknown are {', '.join(unknown)}" if unknown else "'files' is missing"
