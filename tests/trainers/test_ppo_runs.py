@@ -69,9 +69,9 @@ def test_a_run_moves_both_models_and_logs_only_names_that_are_described(name: st
 
 @pytest.mark.parametrize("name", LEVELS)
 def test_the_critic_learns_what_episodes_are_worth(name: str, tmp_path: Path) -> None:
-    batch = mixed_batch(2, groups=2)
-    settings = {"critic_learning_rate": 2e-2, "critic_epochs": 20, "value_clip": None, "critic_lam": 1.0, "learning_rate": 0.0}
-    trainer = make_ppo(tmp_path, batch, advantage=name, max_steps=4, per_device_train_batch_size=4, **settings)
+    batch = mixed_batch(2, groups=3)
+    settings = {"critic_learning_rate": 2e-2, "critic_epochs": 30, "value_clip": None, "critic_lam": 1.0, "learning_rate": 0.0}
+    trainer = make_ppo(tmp_path, batch, advantage=name, max_steps=4, per_device_train_batch_size=6, **settings)
     trainer.train()
     shares = [entry["critic/explained_variance"] for entry in trainer.state.log_history if "critic/explained_variance" in entry]
     assert shares[0] == 0.0 and shares[-1] > 0.9
