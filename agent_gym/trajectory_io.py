@@ -425,6 +425,15 @@ def _iter_parquet(path: Path) -> Iterator[Trajectory]:
 
 
 # ------------------------------------------------------------------------------------------------------------ both
+@contextlib.contextmanager
+def _naming(target: Path) -> Iterator[None]:
+    """An error of the disk names the file that was asked for and not the temporary one."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, f"cannot write {target}: {error.strerror or error}") from error
+
+
 def save_trajectories(path: str | Path, trajectories: Iterable[Trajectory]) -> Path:
     """Write trajectories to a file, which appears whole or not at all.
 
@@ -439,12 +448,14 @@ def save_trajectories(path: str | Path, trajectories: Iterable[Trajectory]) -> P
         ValueError: for another ending.
         TypeError: if an info holds something that cannot be stored.
         ImportError: for Parquet without pyarrow.
+        OSError: if nothing can be written there.
     """
     target = Path(path)
     kind = _kind(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
-    os.close(handle)
+    with _naming(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+        os.close(handle)
     temporary = Path(name)
     try:
         if kind == ".parquet":
@@ -454,12 +465,13 @@ def save_trajectories(path: str | Path, trajectories: Iterable[Trajectory]) -> P
                 file.write(_header() + "\n")
                 for trajectory in trajectories:
                     file.write(_to_json(trajectory) + "\n")
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)
-        temporary.replace(target)
+        with _naming(target):
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
+            mask = os.umask(0)
+            os.umask(mask)
+            temporary.chmod(0o666 & ~mask)
+            temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
     return target

@@ -32,6 +32,19 @@ def qwen3_path(data_dir: Path) -> str:
     return str(data_dir / "tokenizers" / "qwen3")
 
 
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder with a random model that speaks the default tokenizer."""
+    from agent_gym.chat import load_tokenizer
+    from agent_gym.trainers.tiny_model import TinyShape, build_tiny_model
+
+    folder = str(tmp_path_factory.mktemp("model") / "tiny")
+    tokenizer = load_tokenizer(None)
+    build_tiny_model(tokenizer, 0, TinyShape(hidden_size=32, layers=1, head_size=16, feed_forward_size=64)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Let Ctrl-C mean what it means: a shell that runs the tests in the background has it ignored, here and in all that they start."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

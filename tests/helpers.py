@@ -7,9 +7,12 @@ import os
 import time
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from agent_gym.core import AgentEnv
 
 
 def require(name: str) -> ModuleType:
@@ -20,6 +23,20 @@ def require(name: str) -> ModuleType:
         if os.environ.get("AGENT_GYM_REQUIRE_ALL") == "1":
             pytest.fail(f"AGENT_GYM_REQUIRE_ALL=1, but {name} cannot be imported: {error}")
         pytest.skip(f"{name} is not installed ({error})", allow_module_level=True)
+
+
+def follow(env: AgentEnv, script: Callable[[Any, int], str] | None = None, **reset: Any) -> tuple[list[float], dict[str, Any]]:
+    """Play the expert, or a script, to the end; the rewards and the last info."""
+    env.reset(**reset)
+    expert = env.expert()
+    assert expert is not None
+    rewards = []
+    while True:
+        text = expert() if script is None else script(env, env.turn)
+        _, reward, terminated, truncated, info = env.step(env.encode_action(text))
+        rewards.append(reward)
+        if terminated or truncated:
+            return rewards, info
 
 
 def cpu_time(work: Callable[[], Any]) -> float:

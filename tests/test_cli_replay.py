@@ -22,17 +22,9 @@ from agent_gym.trajectory_io import load_trajectories, save_trajectories
 HOTPOT = "AgentR1/HotpotQA-v0"
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The folder of a random model that speaks the default tokenizer."""
-    from agent_gym.chat import load_tokenizer
-    from agent_gym.trainers.tiny_model import TinyShape, build_tiny_model
-
-    folder = tmp_path_factory.mktemp("model") / "tiny"
-    tokenizer = load_tokenizer(None)
-    build_tiny_model(tokenizer, 0, TinyShape(layers=1)).save_pretrained(str(folder))
-    tokenizer.save_pretrained(str(folder))
-    return str(folder)
+@pytest.fixture
+def model(tiny_model: str) -> str:
+    return tiny_model
 
 
 @pytest.fixture(autouse=True)

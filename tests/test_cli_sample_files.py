@@ -1,6 +1,7 @@
 """`--data FILE`: rows of the sample schema are checked, played, evaluated and trained on from the command line, with no code."""
 
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,28 +12,7 @@ from judge_server import judge_server
 from agent_gym.cli import main
 from agent_gym.data.samples import write_rows
 from agent_gym.runs import RunFolder
-
-
-@pytest.fixture(scope="module")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A folder with a random model that speaks the default tokenizer."""
-    import torch
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
-    from agent_gym.chat import load_tokenizer
-
-    tokenizer = load_tokenizer(None)
-    torch.manual_seed(0)
-    model = Qwen3ForCausalLM(
-        Qwen3Config(
-            vocab_size=len(tokenizer), hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1,
-            head_dim=8, max_position_embeddings=2048, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, bos_token_id=None,
-        )
-    )  # fmt: skip
-    folder = tmp_path_factory.mktemp("model") / "tiny"
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
+from agent_gym.tools.base import _REGISTRY, BaseTool, ToolContext, ToolResult, register_tool
 
 
 @pytest.fixture(autouse=True)
@@ -132,6 +112,42 @@ def test_the_check_prints_every_kind_and_the_reward_that_the_command_makes_of_it
     write_rows([row(1, env_kwargs={"env_type": "textworld"}, seed=3)], "own.jsonl")
     assert main(["data", "check", "own.jsonl"]) == 0
     assert "prompt and ground truth of the row are not used" in capsys.readouterr().out
+
+
+@pytest.fixture
+def confirms() -> Iterator[str]:
+    """A registered tool of one's own that knows the answer."""
+
+    class Confirms(BaseTool):
+        name, description, oracle = "confirms", "Is it right?", True
+        parameters: Mapping[str, Any] = {"type": "object", "properties": {}}
+
+        def execute(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+            return ToolResult(str(context.task["answer"]))
+
+    register_tool("confirms")(Confirms)
+    yield "confirms"
+    del _REGISTRY["confirms"]
+
+
+def test_the_check_marks_every_tool_that_knows_the_answer(confirms: str, capsys: pytest.CaptureFixture[str]) -> None:
+    write_rows([row(1, env_kwargs={"env_type": "tool", "tools": [confirms]}), row(2)], "rows.jsonl")
+    assert main(["data", "check", "rows.jsonl"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("confirms (oracle): an oracle tells") == 1 and shown.count("oracle)") == 1
+    write_rows([row(1, env_kwargs={"env_type": "gsm8k"})], "sums.jsonl")
+    assert main(["data", "check", "sums.jsonl", "--env-arg", "oracle_tool=true"]) == 0
+    assert "calculator, calc_gsm8k_reward (oracle)" in capsys.readouterr().out, "asked for by the command"
+
+
+def test_no_training_is_promised_for_rows_that_cannot_be_played(capsys: pytest.CaptureFixture[str]) -> None:
+    kind = {"data_source": "hotpotqa_distractor", "env_kwargs": {"env_type": "hotpotqa"}}
+    write_rows([row(1), row(2, **kind)], "rows.jsonl")
+    assert main(["data", "check", "rows.jsonl"]) == 1
+    trained = [
+        line.split("training", 1)[1].strip() for line in capsys.readouterr().out.splitlines() if line.lstrip().startswith("training")
+    ]
+    assert trained == ["yes", "no: none of these rows can be played"]
 
 
 def test_rows_that_are_twins_are_told_of_and_played_apart(capsys: pytest.CaptureFixture[str]) -> None:

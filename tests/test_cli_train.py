@@ -21,28 +21,6 @@ from agent_gym.trajectory_io import load_trajectories
 HOTPOT = "AgentR1/HotpotQA-v0"
 
 
-@pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A folder with a random model that speaks the default tokenizer."""
-    import torch
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
-    from agent_gym.chat import load_tokenizer
-
-    tokenizer = load_tokenizer(None)
-    torch.manual_seed(0)
-    model = Qwen3ForCausalLM(
-        Qwen3Config(
-            vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1,
-            head_dim=16, max_position_embeddings=2048, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, bos_token_id=None,
-        )
-    )  # fmt: skip
-    folder = tmp_path_factory.mktemp("model") / "tiny"
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
-
-
 @pytest.fixture(autouse=True)
 def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

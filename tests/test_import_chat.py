@@ -563,10 +563,11 @@ def test_the_command_says_what_is_wrong(inside: Path, capsys: pytest.CaptureFixt
     write(inside / "log.jsonl", [YES])
     for arguments, says in (
         (["nothing.jsonl"], "there is no chat log"),
+        (["."], ". is a folder"),
         (["log.jsonl", "--out", "log.jsonl"], "is the log itself"),
         (["log.jsonl", "--out", "log.txt"], "ends with"),
         (["log.jsonl", "--check"], "import first"),
-        (["log.jsonl", "--tool-format", "herms"], "Did you mean 'hermes'?"),
+        (["log.jsonl", "--tool-format", "herms"], "did you mean 'hermes'?"),
         (["log.jsonl", "--template-arg", "x"], "NAME=VALUE"),
         (["log.jsonl", "--tokenizer", "no/such/folder/here"], "no such folder"),
     ):
@@ -574,6 +575,16 @@ def test_the_command_says_what_is_wrong(inside: Path, capsys: pytest.CaptureFixt
         assert says in capsys.readouterr().err
     assert main(["data", "import-chat", "log.jsonl", "--skip-bad"]) == 1
     assert "none of the 1 conversations" in capsys.readouterr().err
+
+
+def test_the_command_names_the_place_where_nothing_can_be_written(inside: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(inside / "log.jsonl", [USER, YES])
+    (inside / "folder.jsonl").mkdir()
+    for out in ("folder.jsonl", "log.jsonl/x.jsonl", "/proc/x.jsonl"):
+        assert main(["data", "import-chat", "log.jsonl", "--out", out]) == 2
+        told = capsys.readouterr().err
+        assert f"cannot write {out}: " in told and ".tmp" not in told and "Traceback" not in told
+    assert sorted(one.name for one in inside.iterdir()) == ["folder.jsonl", "log.jsonl"], "nothing is left behind"
 
 
 def test_a_cut_off_file_of_trajectories_is_no_whole_one(inside: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -9,6 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers import require
+
+from agent_gym.data.samples import write_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
@@ -72,12 +76,15 @@ def run_agent_gym(words: list[str], folder: Path) -> None:
     command = [sys.executable, "-m", "agent_gym.cli", *words]
     long = words[0] in {"serve-search", "serve-papers"} or (words[0] == "train" and "--dry-run" not in words)
     own_log = words[:2] == ["data", "import-chat"]
-    elsewhere = any(name in " ".join(words) for name in ("recipes/", "dataset=questions.jsonl"))
+    elsewhere = any(name in " ".join(words) for name in ("recipes/", "dataset=questions.jsonl", "Qwen/"))
     if long or own_log or elsewhere:  # minutes, a server, or what is not on this machine: the options must exist
         asked = words[: 2 if own_log else 1]
         known = subprocess.run([sys.executable, "-m", "agent_gym.cli", *asked, "--help"], check=True, capture_output=True, text=True).stdout
         for option in [word for word in words if word.startswith("--")]:
             assert option in known, option
         return
+    if "rows.parquet" in words:
+        require("pyarrow")
+        write_rows([json.loads(text) for name, text in blocks("json") if name == "samples.md"], folder / "rows.parquet")
     done = subprocess.run(command, cwd=folder, input=":quit\n", capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -30,8 +30,6 @@ __all__ = ["check"]
 
 _SHOWN = 10
 """Reasons that are printed."""
-_ORACLES = ("calc_gsm8k_reward",)
-"""Tools that know the answer."""
 
 
 @dataclass
@@ -42,6 +40,9 @@ class _Kind:
     rows: int = 0
     unscored: Counter[str] = field(default_factory=Counter)
     lengths: list[int] = field(default_factory=list)
+    """Tokens of the first prompts of the rows that could be begun."""
+    tools: str = ""
+    """As the environment tells them in `info`, oracles marked."""
 
 
 def check(args: argparse.Namespace) -> int:
@@ -69,7 +70,8 @@ def check(args: argparse.Namespace) -> int:
         _print_faults(faults)
         raise Failed(f"{len(faults)} of {total} rows cannot be played")
     trainable = sum(not route.unscored for route in routes)
-    _say(f"{total} rows are whole; {trainable} of them can be trained on", "green" if trainable else "yellow")
+    whole = f"{total} rows are whole" if total > 1 else "1 row is whole"
+    _say(f"{whole}; {trainable} of them can be trained on", "green" if trainable else "yellow")
     return 0
 
 
@@ -145,6 +147,7 @@ def _begin(args: argparse.Namespace, routes: list[Route], kinds: dict[str, _Kind
                         faults.append((route.where, reset_field(route.row(), error) + str(error)))
                     else:
                         kinds[key].lengths.append(int(info.get("observation_length", 0)))
+                        kinds[key].tools = str(info.get("tools", ""))
             finally:
                 env.close()
     return faults
@@ -173,7 +176,7 @@ def _print(path: str, total: int, kinds: dict[str, _Kind]) -> None:
             "flow": route.flow,
             "environment": route.env_id,
             "keywords": json.dumps(settings, ensure_ascii=False, default=repr) if settings else "none",
-            "tools": _tools(route),
+            "tools": _tools(kind),
             "task": _task(route),
             "reward": route.reward,
             "first prompts": f"{min(kind.lengths):,} to {max(kind.lengths):,} tokens" if kind.lengths else "none could be shown",
@@ -192,17 +195,15 @@ def _task(route: Route) -> str:
     return f"{which}; the environment's own: prompt and ground truth of the row are not used"
 
 
-def _tools(route: Route) -> str:
-    tools = route.env_kwargs.get("tools")
-    if tools is None:
-        return ""
-    return (
-        ", ".join(f"{name} (an oracle: it tells the model whether its answer is right)" if name in _ORACLES else name for name in tools)
-        or "none"
-    )
+def _tools(kind: _Kind) -> str:
+    asked = kind.first.env_kwargs.get("tools")
+    told = kind.tools or ("" if asked is None else ", ".join(map(str, asked)) or "none")
+    return f"{told}: an oracle tells the model whether its answer is right" if "(oracle)" in told else told
 
 
 def _training(kind: _Kind) -> str:
+    if not kind.lengths:
+        return "no: none of these rows can be played"
     if not kind.unscored:
         return "yes"
     refused = sum(kind.unscored.values())

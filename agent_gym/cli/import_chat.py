@@ -28,11 +28,11 @@ def run(args: argparse.Namespace) -> int:
         0.
     """
     log = Path(args.file)
+    if not log.is_file():
+        raise UsageError(f"{log} is a folder; name the chat log in it" if log.is_dir() else f"there is no chat log {log}")
     out = Path(args.out) if args.out is not None else log.with_name(f"{log.stem}.trajectories.jsonl")
     if out.suffix.lower() not in _KINDS:
         raise UsageError(f"--out {str(out)!r}: the name ends with {', '.join(_KINDS)}")
-    if not log.is_file():
-        raise UsageError(f"there is no chat log {log}")
     if out.exists() and out.samefile(log):
         raise UsageError(f"--out {out} is the log itself; choose another name")
     tokenizer = args.tokenizer or "default"

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from agent_gym.data.qa_loaders import find_split_file
+from agent_gym.data.faults import field_fault, missing_field, require_object
+from agent_gym.data.files import named_file, read_once
 from agent_gym.data.samples import accepted_answers, drop_none, is_sample, parse_sample, read_rows
 from agent_gym.tools.calculator import CalculatorError, evaluate, format_number
 from agent_gym.tools.numbers import find_number, marked_answer, read_number
@@ -28,6 +28,7 @@ FILE_NAMES: Mapping[str, tuple[str, ...]] = {
 }
 """Names of the files of a split, without their endings. GSM8K itself has no validation set."""
 
+_WANTED = "a row needs 'question' and 'answer' (GSM8K), or 'prompt' and 'reward_model' (the sample schema)"
 _MARK = re.compile(r"<<([^<>=]{1,200})=[^<>]{0,100}>>")
 
 
@@ -69,19 +70,15 @@ def gsm8k_task(row: Mapping[str, Any], *, where: str = "row") -> dict[str, Any]:
     Raises:
         ValueError: if the row is malformed, has no answer, or one that is no number; the text names file, row and field.
     """
-    if not isinstance(row, Mapping):
-        raise ValueError(f"{where}: a row must be an object with named fields, not {type(row).__name__}")
+    require_object(row, where)
     if is_sample(row):
         return _from_sample(row, where)
     cleaned: dict[str, Any] = drop_none(row)
     for name in ("question", "answer"):
         if name not in cleaned:
-            raise ValueError(
-                f"{where}: the field {name!r} is missing; a row needs 'question' and 'answer' (GSM8K), or 'prompt' and 'reward_model' "
-                f"(the sample schema), this one has {sorted(map(str, row))}"
-            )
+            raise missing_field(where, name, row, _WANTED)
     if not isinstance(cleaned["question"], str) or not cleaned["question"].strip():
-        raise ValueError(f"{where}: field 'question' must be a text, not {cleaned['question']!r:.120}")
+        raise field_fault(where, "question", "a text that is not empty", cleaned["question"])
     given = accepted_answers(cleaned["answer"], where=where, name="answer")
     if not given:
         raise ValueError(f"{where}: field 'answer' is empty, so no answer can be scored")
@@ -103,7 +100,7 @@ def _from_sample(row: Mapping[str, Any], where: str) -> dict[str, Any]:
     solution = worked if isinstance(worked, str) and marked_answer(worked) is not None else ""
     question = sample.extra_info.get("question", sample.question)
     if not isinstance(question, str) or not question.strip():
-        raise ValueError(f"{where}: field 'prompt' must be a text or messages with a user message, not {row['prompt']!r:.120}")
+        raise field_fault(where, "prompt", "a text or messages with a user message", row["prompt"])
     number = sample.extra_info.get("index", "")
     judged = {} if sample.style.startswith("rule") else {"reward_model": dict(sample.reward_model), "extra_info": dict(sample.extra_info)}
     return {
@@ -137,8 +134,8 @@ def load_gsm8k(source: str | Path | Iterable[Mapping[str, Any]]) -> list[dict[st
     return tasks
 
 
-@lru_cache(maxsize=8)
-def _load_once(path: Path, _changed: int, _size: int) -> tuple[dict[str, Any], ...]:
+@read_once(maxsize=8)
+def _load(path: Path) -> tuple[dict[str, Any], ...]:
     return tuple(load_gsm8k(path))
 
 
@@ -161,20 +158,10 @@ def open_gsm8k(
     """
     if not isinstance(dataset, (str, Path)):
         return "rows", tuple(load_gsm8k(dataset))
-    if str(dataset) == "official" and data_dir is None:
-        raise ValueError(
-            "dataset='official' needs data_dir, the folder with train.jsonl and test.jsonl (github.com/openai/grade-school-math); "
-            "dataset='embedded' needs nothing"
-        )
-    path = Path(data_dir or "") if str(dataset) == "official" else Path(data_dir or "") / Path(dataset)
-    if path.is_dir():
-        path = find_split_file(path, split, FILE_NAMES, hint=_HINT if split == "validation" else "")
-    elif not path.is_file():
-        raise FileNotFoundError(
-            f"dataset must be 'embedded', 'official' or the path of a file or folder, and there is nothing at {str(path)!r}"
-        )
-    facts = path.stat()
-    return path.name, _load_once(path.resolve(), facts.st_mtime_ns, facts.st_size)
+    hint = _HINT if split == "validation" else ""
+    path = named_file(dataset, split=split, data_dir=data_dir, published=_PUBLISHED, stems=FILE_NAMES, hint=hint)
+    return path.name, _load(path)
 
 
+_PUBLISHED = "train.jsonl and test.jsonl (github.com/openai/grade-school-math)"
 _HINT = "; GSM8K itself has no validation set: name the file that you hold out (dataset='.../train.jsonl'), or take split='test'"

@@ -20,10 +20,10 @@ import json
 import string
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from agent_gym.data.files import read_once
 from agent_gym.data.qa_metrics import AnswerScores, SupportScores, exact_match, normalize_answer, token_f1
 
 __all__ = ["AliasTable", "evaluate_musique", "evaluate_two_wiki", "musique_scores", "read_aliases", "two_wiki_scores"]
@@ -38,8 +38,8 @@ _DELETE_PUNCTUATION = str.maketrans("", "", string.punctuation)
 # ------------------------------------------------------------------------------------------------ 2WikiMultihopQA
 
 
-@lru_cache(maxsize=4)
-def _read_once(path: Path, _changed: int, _size: int) -> dict[str, tuple[str, ...]]:
+@read_once(maxsize=4)
+def _read(path: Path) -> dict[str, tuple[str, ...]]:
     table: dict[str, tuple[str, ...]] = {}
     with path.open(encoding="utf-8-sig") as file:
         try:
@@ -84,8 +84,7 @@ def read_aliases(path: str | Path) -> AliasTable:
     file = Path(path)
     if not file.is_file():
         raise FileNotFoundError(f"there is no file {str(path)!r}; aliases are read from id_aliases.json of 2WikiMultihopQA")
-    facts = file.stat()
-    return _read_once(file.resolve(), facts.st_mtime_ns, facts.st_size)
+    return _read(file)
 
 
 def two_wiki_scores(prediction: str, answers: str | Iterable[str]) -> AnswerScores:

@@ -16,13 +16,19 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from agent_gym.data.faults import field_fault
+from agent_gym.data.faults import field_fault, missing_field, require_object
+from agent_gym.data.files import named_file, read_once
 from agent_gym.data.papers import PaperCorpus, normalize_paper_id, parse_date
-from agent_gym.data.qa_loaders import split_file
 from agent_gym.data.qa_source import RowSource
 from agent_gym.data.samples import drop_none, is_sample, parse_sample, read_rows
 
 __all__ = ["PaperTask", "PaperWorldSource", "load_paper_tasks", "open_paper_tasks", "parse_paper_task"]
+
+
+_WANTED = (
+    "a row is of AutoScholarQuery or RealScholarQuery (question, answer, answer_arxiv_id) or of the sample schema (prompt, reward_model)"
+)
+_PUBLISHED = "the questions of each split (train.jsonl, dev.jsonl, test.jsonl of AutoScholarQuery; see bytedance/pasa)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,17 +149,13 @@ def parse_paper_task(row: Mapping[str, Any], *, where: str = "row") -> PaperTask
     Raises:
         ValueError: if the row is malformed; the text names file, row and field.
     """
-    if not isinstance(row, Mapping):
-        raise ValueError(f"{where}: a row must be an object with named fields, not {type(row).__name__}")
+    require_object(row, where)
     if is_sample(row):
         return _from_sample(row, where)
     cleaned: dict[str, Any] = drop_none(row)
     for name in ("question", "answer_arxiv_id"):
         if name not in cleaned:
-            raise ValueError(
-                f"{where}: the field {name!r} is missing; a row is of AutoScholarQuery or RealScholarQuery (question, answer, answer_arxiv_id) or of the "
-                f"sample schema (prompt, reward_model), this one has {sorted(map(str, row))}"
-            )
+            raise missing_field(where, name, row, _WANTED)
     question = cleaned["question"]
     if not isinstance(question, str) or not question.strip():
         raise field_fault(where, "question", "a text that is not empty", question)
@@ -247,8 +249,8 @@ class PaperWorldSource:
         return self.by_index(number)
 
 
-@lru_cache(maxsize=8)
-def _load_once(path: Path, _changed: int, _size: int) -> tuple[PaperTask, ...]:
+@read_once(maxsize=8)
+def _load(path: Path) -> tuple[PaperTask, ...]:
     return tuple(load_paper_tasks(path))
 
 
@@ -274,20 +276,5 @@ def open_paper_tasks(
         return RowSource("rows", split, tuple(load_paper_tasks(dataset)))
     if str(dataset) == "embedded":
         return PaperWorldSource(split)
-    if str(dataset) == "official":
-        if data_dir is None:
-            raise ValueError(
-                "dataset='official' needs data_dir, the folder with the questions of each split (train.jsonl, dev.jsonl, test.jsonl of AutoScholarQuery; "
-                "see bytedance/pasa); dataset='embedded' needs nothing"
-            )
-        path = split_file(data_dir, split)
-    else:
-        path = Path(data_dir or "") / Path(dataset)
-        if path.is_dir():
-            path = split_file(path, split)
-        elif not path.is_file():
-            raise FileNotFoundError(
-                f"dataset must be 'embedded', 'official' or the path of a file or folder, and there is nothing at {str(path)!r}"
-            )
-    facts = path.stat()
-    return RowSource(path.name, split, _load_once(path.resolve(), facts.st_mtime_ns, facts.st_size))
+    path = named_file(dataset, split=split, data_dir=data_dir, published=_PUBLISHED)
+    return RowSource(path.name, split, _load(path))

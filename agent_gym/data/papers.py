@@ -20,7 +20,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from agent_gym.data.faults import field_fault
+from agent_gym.data.faults import field_fault, missing_field, require_object
+from agent_gym.data.files import read_once
 from agent_gym.data.samples import drop_none, read_rows
 from agent_gym.search import Document, LuceneBM25
 from agent_gym.search.corpus import default_cache_dir
@@ -197,7 +198,7 @@ def _id_of(row: Mapping[str, Any], where: str) -> str:
             if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
                 raise field_fault(where, name, "an id: a text that is not empty, or a whole number", value)
             return normalize_paper_id(str(value))
-    raise ValueError(f"{where}: the field 'paper_id' is missing; this row has {sorted(map(str, row))}")
+    raise missing_field(where, "paper_id", row)
 
 
 def _names(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
@@ -258,12 +259,11 @@ def parse_paper(row: Mapping[str, Any], *, where: str = "row") -> Paper:
     Raises:
         ValueError: if the row is malformed; the text names file, row and field.
     """
-    if not isinstance(row, Mapping):
-        raise ValueError(f"{where}: a row must be an object with named fields, not {type(row).__name__}")
+    require_object(row, where)
     cleaned: dict[str, Any] = drop_none(row)
     identity = _id_of(cleaned, where)
     if "title" not in cleaned:
-        raise ValueError(f"{where}: the field 'title' is missing; this row has {sorted(map(str, cleaned))}")
+        raise missing_field(where, "title", cleaned)
     published = ""
     for name in _DATE_NAMES:
         if cleaned.get(name):
@@ -404,8 +404,8 @@ class PaperCorpus:
             k = min(max(2 * k, 64), len(self.papers) + 1)
 
 
-@lru_cache(maxsize=4)
-def _read_once(path: Path, _changed: int, _size: int) -> PaperCorpus:
+@read_once(maxsize=4)
+def _read(path: Path) -> PaperCorpus:
     return PaperCorpus.read(path)
 
 
@@ -431,5 +431,4 @@ def open_papers(source: str | Path | PaperCorpus | Sequence[Mapping[str, Any]]) 
         raise FileNotFoundError(
             f'there is no file of papers {str(source)!r}; wanted: JSON lines with {{"paper_id", "title", "abstract", "year", "authors", "references"}}'
         )
-    facts = path.stat()
-    return _read_once(path.resolve(), facts.st_mtime_ns, facts.st_size)
+    return _read(path)

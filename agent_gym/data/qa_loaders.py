@@ -25,11 +25,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from agent_gym.data.faults import missing_field, require_object
 from agent_gym.data.multihop_metrics import AliasTable
 from agent_gym.data.qa_metrics import normalize_answer
 from agent_gym.data.samples import accepted_answers, drop_none, is_sample, parse_sample, read_rows
 
-__all__ = ["Paragraph", "QATask", "UnusableRow", "accept_aliases", "find_split_file", "load_qa", "parse_qa", "split_file"]
+__all__ = ["Paragraph", "QATask", "UnusableRow", "accept_aliases", "load_qa", "parse_qa"]
+
+
+_WANTED = (
+    "a row is of HotpotQA or 2WikiMultihopQA (question, answer, context, supporting_facts), MuSiQue (question, answer, paragraphs) or the sample "
+    "schema (prompt, reward_model)"
+)
 
 
 class UnusableRow(ValueError):
@@ -358,8 +365,7 @@ def parse_qa(row: Mapping[str, Any], *, where: str = "row", unanswerable: bool =
         UnusableRow: if the gold answer normalises to nothing, there is no ground truth, or the question is unanswerable and such rows are not taken.
         ValueError: if the row is malformed; the text names file, row and field.
     """
-    if not isinstance(row, Mapping):
-        raise ValueError(f"{where}: a row must be an object with named fields, not {type(row).__name__}")
+    require_object(row, where)
     if is_sample(row):
         return _from_sample(_Row(row, where))
     cleaned: dict[str, Any] = drop_none(row)
@@ -367,10 +373,7 @@ def parse_qa(row: Mapping[str, Any], *, where: str = "row", unanswerable: bool =
         return _from_musique(_Row(cleaned, where), unanswerable)
     if "question" in cleaned:
         return _from_hotpot(_Row(cleaned, where))
-    raise ValueError(
-        f"{where}: the field 'question' is missing; a row is of HotpotQA or 2WikiMultihopQA (question, answer, context, supporting_facts), MuSiQue "
-        f"(question, answer, paragraphs) or the sample schema (prompt, reward_model), this one has {sorted(map(str, row))}"
-    )
+    raise missing_field(where, "question", row, _WANTED)
 
 
 def load_qa(
@@ -406,52 +409,3 @@ def load_qa(
     if not tasks:
         raise ValueError(f"{name}: there is no usable row in it")
     return tasks
-
-
-_FILE_NAMES = {
-    "train": ("hotpot_train_v1.1", "musique_ans_v1.0_train", "train"),
-    "validation": ("hotpot_dev_distractor_v1", "musique_ans_v1.0_dev", "validation", "valid", "dev", "hotpot_dev_fullwiki_v1"),
-    "test": ("test", "hotpot_test_distractor_v1", "hotpot_test_fullwiki_v1"),
-}
-
-
-def split_file(folder: str | Path, split: str) -> Path:
-    """Find the file of a split in a folder, by its official name or by the plain name of the split.
-
-    Args:
-        folder: holds for example hotpot_train_v1.1.json and hotpot_dev_distractor_v1.json.
-        split: "train", "validation" or "test".
-
-    Returns:
-        The path.
-
-    Raises:
-        FileNotFoundError: if the folder is missing or holds no such file; the text says which names were tried.
-        ValueError: if the split has another name.
-    """
-    if split not in _FILE_NAMES:
-        raise ValueError(f"split must be one of {', '.join(_FILE_NAMES)}, not {split!r}")
-    return find_split_file(folder, split, _FILE_NAMES)
-
-
-def find_split_file(folder: str | Path, split: str, stems: Mapping[str, Sequence[str]], *, hint: str = "") -> Path:
-    """Find the file of a split in a folder, by the names that a data set gives its files.
-
-    Args:
-        folder: with the files.
-        split: a key of `stems`.
-        stems: split -> names without endings, the one that is looked for first at the head; .json, .jsonl and .parquet are tried.
-        hint: ends the text of the error.
-
-    Returns:
-        The path.
-
-    Raises:
-        FileNotFoundError: if the folder is missing or holds no such file; the text says which names were tried.
-    """
-    base = Path(folder)
-    names = [f"{stem}{ending}" for stem in stems[split] for ending in (".json", ".jsonl", ".parquet")]
-    for name in names:
-        if (base / name).is_file():
-            return base / name
-    raise FileNotFoundError(f"no file of the split {split!r} in {str(base)!r}; one of these is wanted: {', '.join(names)}{hint}")

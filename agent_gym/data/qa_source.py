@@ -18,8 +18,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from agent_gym.data.files import SPLIT_FILES, named_file, read_once
 from agent_gym.data.multihop_metrics import AliasTable, read_aliases
-from agent_gym.data.qa_loaders import QATask, accept_aliases, find_split_file, load_qa, parse_qa, split_file
+from agent_gym.data.qa_loaders import QATask, accept_aliases, load_qa, parse_qa
 
 __all__ = [
     "HOTPOTQA",
@@ -31,7 +32,6 @@ __all__ = [
     "QASet",
     "QASource",
     "RowSource",
-    "dataset_path",
     "open_source",
 ]
 
@@ -43,7 +43,7 @@ class QASet:
     Attributes:
         name: for people.
         worlds: level -> "module:function" of (split, seed) that makes a row in the set's official layout.
-        files: split -> names of the published files without their endings, the first choice first; None for those of `split_file`.
+        files: split -> names of the published files without their endings, the first choice first.
         published: the files and where to get them, for errors.
         aliases: "module:function" of (split, seed) that makes the table of other names of a generated row; empty where the row has its own.
     """
@@ -51,7 +51,7 @@ class QASet:
     name: str
     worlds: Mapping[str, str]
     published: str
-    files: Mapping[str, tuple[str, ...]] | None = None
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: SPLIT_FILES)
     aliases: str = ""
 
 
@@ -249,34 +249,9 @@ class RowSource(Generic[Task]):
         return self.tasks[int(rng.integers(len(self.tasks)))]
 
 
-@lru_cache(maxsize=8)
-def _load_once(path: Path, _changed: int, _size: int, unanswerable: bool, aliases: tuple[Path, int, int] | None) -> tuple[QATask, ...]:
-    return tuple(load_qa(path, unanswerable=unanswerable, aliases=None if aliases is None else read_aliases(aliases[0])))
-
-
-def _facts(path: Path) -> tuple[Path, int, int]:
-    facts = path.stat()
-    return path.resolve(), facts.st_mtime_ns, facts.st_size
-
-
-def dataset_path(dataset: str | Path, *, split: str, data_dir: str | Path | None, data_set: QASet) -> Path:
-    """Find the file that the keywords of an environment name; see `open_source`."""
-    if str(dataset) == "official":
-        if data_dir is None:
-            raise ValueError(
-                f"dataset='official' needs data_dir, the folder with the published files ({data_set.published}); "
-                "dataset='embedded' needs nothing"
-            )
-        path = Path(data_dir)
-    else:
-        path = Path(data_dir or "") / Path(dataset)
-        if not path.exists():
-            raise FileNotFoundError(
-                f"dataset must be 'embedded', 'official' or the path of a file or folder, and there is nothing at {str(path)!r}"
-            )
-        if not path.is_dir():
-            return path
-    return split_file(path, split) if data_set.files is None else find_split_file(path, split, data_set.files)
+@read_once(maxsize=8)
+def _load(path: Path, unanswerable: bool, aliases: Path | None) -> tuple[QATask, ...]:
+    return tuple(load_qa(path, unanswerable=unanswerable, aliases=None if aliases is None else read_aliases(aliases)))
 
 
 def open_source(
@@ -320,11 +295,12 @@ def open_source(
     elif str(dataset) == "embedded":
         return EmbeddedSource(split, level, data_set, unanswerable, table)
     else:
-        path = dataset_path(dataset, split=split, data_dir=data_dir, data_set=data_set)
+        published = f"the published files ({data_set.published})"
+        path = named_file(dataset, split=split, data_dir=data_dir, published=published, stems=data_set.files)
         if aliases == "auto" and (path.parent / ALIAS_FILE).is_file():
             given = path.parent / ALIAS_FILE
             table = read_aliases(given)
-        source = RowSource(path.name, split, _load_once(*_facts(path), unanswerable, None if given is None else _facts(given)), table)
+        source = RowSource(path.name, split, _load(path, unanswerable, given), table)
     if aliases == "auto" and given is None and any(task.extra.get("answer_id") for task in source.tasks):
         warnings.warn(
             f"{source.name}: there is no {ALIAS_FILE} beside it, so only the golds themselves are accepted, and figures are lower than those of the "

@@ -26,7 +26,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from agent_gym.data.faults import field_fault
+from agent_gym.data.faults import field_fault, missing_field, require_object
 
 __all__ = [
     "Sample",
@@ -44,6 +44,8 @@ __all__ = [
 ]
 
 _HALVES = re.compile("[\ud800-\udfff]")
+_UNDECODED = re.compile("[\udc80-\udcff]")
+"""How bytes are carried along that are no UTF-8."""
 _NAMED = ("data_source", "agent_name", "prompt", "ability", "reward_model", "env_kwargs", "extra_info")
 _AS_JSON = ("env_kwargs", "options")
 """Columns of rows that we write which hold a JSON string instead of a struct."""
@@ -250,7 +252,7 @@ def _messages(value: Any, where: str) -> str | tuple[Mapping[str, Any], ...]:
     if isinstance(value, str):
         value = _written_messages(value)
         if isinstance(value, str):
-            return _whole(value, where, "prompt")
+            return value
     if not isinstance(value, (list, tuple)) or not value:
         raise field_fault(where, "prompt", "a text or a non-empty list of messages", value)
     for index, message in enumerate(value):
@@ -260,16 +262,7 @@ def _messages(value: Any, where: str) -> str | tuple[Mapping[str, Any], ...]:
             raise field_fault(where, f"prompt[{index}].role", "a text", message.get("role"))
         if not isinstance(message.get("content", ""), (str, list)):
             raise field_fault(where, f"prompt[{index}].content", "a text or a list of parts", message.get("content"))
-        if isinstance(message.get("content"), str):
-            _whole(message["content"], where, f"prompt[{index}].content")
     return tuple(value)
-
-
-def _whole(text: str, where: str, name: str) -> str:
-    """A text that can be written to a file again: one with half of a surrogate pair cannot."""
-    if _HALVES.search(text):
-        raise field_fault(where, name, "text without halves of surrogate pairs", text)
-    return text
 
 
 def _written_messages(text: str) -> Any:
@@ -304,8 +297,7 @@ def parse_sample(row: Mapping[str, Any], *, where: str = "row") -> Sample:
     Raises:
         ValueError: if a required field (`prompt`, `reward_model`) is missing or a field has the wrong type; the text names where and which.
     """
-    if not isinstance(row, Mapping):
-        raise ValueError(f"{where}: a row must be an object with named fields, not {type(row).__name__}")
+    require_object(row, where)
     cleaned: dict[str, Any] = {}
     for name, value in row.items():
         try:
@@ -314,25 +306,39 @@ def parse_sample(row: Mapping[str, Any], *, where: str = "row") -> Sample:
             raise ValueError(f"{where}: field {name!r} is nested too deeply") from error
     for name in ("prompt", "reward_model"):
         if name not in cleaned:
-            raise ValueError(
-                f"{where}: the field {name!r} is missing; a sample needs 'prompt' and 'reward_model', this row has {sorted(map(str, row))}"
-            )
-    reward_model = json_object(cleaned["reward_model"], where=where, name="reward_model")
+            raise missing_field(where, name, row, "a sample needs 'prompt' and 'reward_model'")
+    prompt = _messages(cleaned["prompt"], where)
+    reward_model, env_kwargs, extra_info = (
+        json_object(given.get(name), where=where, name=name)
+        for name, given in (("reward_model", cleaned), ("env_kwargs", row), ("extra_info", cleaned))
+    )
+    _require_whole({**cleaned, "prompt": prompt, "reward_model": reward_model, "env_kwargs": env_kwargs, "extra_info": extra_info}, where)
     ground_truth = reward_model.get("ground_truth")
     return Sample(
-        prompt=_messages(cleaned["prompt"], where),
+        prompt=prompt,
         answers=tuple(accepted_answers(ground_truth, where=where)),
         ground_truth=ground_truth,
         style=_text(reward_model, "style", where, "reward_model.style"),
         agent_name=_text(cleaned, "agent_name", where),
-        env_kwargs=json_object(row.get("env_kwargs"), where=where),
-        extra_info=json_object(cleaned.get("extra_info"), where=where, name="extra_info"),
+        env_kwargs=env_kwargs,
+        extra_info=extra_info,
         data_source=_text(cleaned, "data_source", where),
         ability=_text(cleaned, "ability", where),
         reward_model=reward_model,
         other={key: value for key, value in cleaned.items() if key not in _NAMED},
         where=where,
     )
+
+
+def _require_whole(row: Mapping[str, Any], where: str) -> None:
+    """Refuse a row with half of a surrogate pair: no file and no tokenizer takes such text."""
+    for name, value in row.items():
+        try:
+            broken = _field_with(_HALVES, {name: value})
+        except RecursionError as error:
+            raise ValueError(f"{where}: field {name!r} is nested too deeply") from error
+        if broken:
+            raise field_fault(where, broken[0], "text without halves of surrogate pairs", broken[1])
 
 
 def sample_row(sample: Sample) -> dict[str, Any]:
@@ -407,7 +413,7 @@ def _text_rows(path: Path) -> Iterator[tuple[str, Any]]:
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
-            if number == 1 and line.strip() == "{":  # an object over several lines: one document, no JSON lines
+            if number == 1 and _goes_on(line):  # an object over several lines: one document, no JSON lines
                 file.seek(0)
                 document = _parse(file.read(), str(path.name))
                 yield from _array_rows(path, document.get("data", [document]))
@@ -417,6 +423,18 @@ def _text_rows(path: Path) -> Iterator[tuple[str, Any]]:
                 yield from _array_rows(path, row["data"])
                 continue
             yield f"{path.name} line {number}", row
+
+
+def _goes_on(line: str) -> bool:
+    """Whether a line begins a JSON object that ends on a later one."""
+    text = line.strip()
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        return text.startswith("{") and error.pos >= len(text)
+    except (ValueError, RecursionError):
+        pass
+    return False
 
 
 def _array_rows(path: Path, rows: Any) -> Iterator[tuple[str, Any]]:
@@ -435,8 +453,8 @@ def _parse(text: str, where: str) -> Any:
             raise ValueError(f"{where}: no text in UTF-8 (byte {broken}); unpack the file if it is packed, or save it as UTF-8") from error
         raise ValueError(f"{where}: no valid JSON: {error}") from error
     if broken:
-        name = _undecoded_field(value)
-        field = f"field {name!r} is " if name else ""
+        named = _field_with(_UNDECODED, value)
+        field = f"field {named[0]!r} is " if named and named[0] else ""
         raise ValueError(f"{where}: {field}no text in UTF-8 (byte {broken}); save the file as UTF-8")
     return value
 
@@ -450,17 +468,17 @@ def _undecoded(text: str) -> str:
     return ""
 
 
-def _undecoded_field(value: Any, name: str = "") -> str:
-    """The name of the first text in a value that holds such a byte."""
+def _field_with(letters: re.Pattern[str], value: Any, name: str = "") -> tuple[str, str] | None:
+    """The name and the text of the first text in a value, keys included, that holds one of the letters."""
     if isinstance(value, str):
-        return name if any("\udc80" <= letter <= "\udcff" for letter in value) else ""
-    if isinstance(value, dict):
-        found = (_undecoded_field(member, f"{name}.{key}" if name else str(key)) for key, member in value.items())
-    elif isinstance(value, list):
-        found = (_undecoded_field(item, f"{name}[{index}]") for index, item in enumerate(value))
-    else:
-        return ""
-    return next((one for one in found if one), "")
+        return (name, value) if letters.search(value) else None
+    found: Iterable[tuple[str, str] | None] = ()
+    if isinstance(value, Mapping):
+        named = [(f"{name}.{key}" if name else str(key), str(key), member) for key, member in value.items()]
+        found = ((full, key) if letters.search(key) else _field_with(letters, member, full) for full, key, member in named)
+    elif isinstance(value, (list, tuple)):
+        found = (_field_with(letters, item, f"{name}[{index}]") for index, item in enumerate(value))
+    return next((one for one in found if one), None)
 
 
 def _is_parquet(path: Path) -> bool:
@@ -495,8 +513,7 @@ def read_rows(source: str | Path | Iterable[Mapping[str, Any]]) -> Iterator[tupl
     else:
         pairs = ((f"row {number}", row) for number, row in enumerate(source))
     for where, row in pairs:
-        if not isinstance(row, Mapping):
-            raise ValueError(f"{where}: a row must be an object with named fields, not {type(row).__name__}")
+        require_object(row, where)
         yield where, row
 
 

@@ -94,7 +94,7 @@ class GSM8KEnv(ToolTaskEnv):
     def _info(self, feedback: str, given: Mapping[str, Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
         steps = len(self.task.get("plan") or ())
         standing = {
-            "dataset": self.dataset,
+            "dataset": self._source_name(self.dataset),
             "question_type": f"{steps} step{'' if steps == 1 else 's'}" if steps else "",
         }
         return super()._info(feedback, {**standing, **given}, *args, **kwargs)

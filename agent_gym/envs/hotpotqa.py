@@ -16,7 +16,6 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -26,11 +25,12 @@ from gymnasium.error import ResetNeeded
 from agent_gym.chat import Message
 from agent_gym.context import ContextPolicy
 from agent_gym.core import Outcome, TaskError
+from agent_gym.data.files import read_once
 from agent_gym.data.qa_loaders import QATask, accept_aliases, parse_qa
 from agent_gym.data.qa_metrics import AnswerScores, exact_match, normalize_answer, score_answer, sub_exact_match, title_recall
 from agent_gym.data.qa_source import HOTPOTQA, EmbeddedSource, QASet, QASource, open_source
 from agent_gym.data.samples import message_text
-from agent_gym.envs.rebuilt import fewest_dropped, with_text
+from agent_gym.envs.rebuilt import require_room, shortened, with_text
 from agent_gym.envs.tool import Score, ToolEnv
 from agent_gym.envs.whole_numbers import whole_number
 from agent_gym.search import Corpus, Document, Hit, HttpSearcher, LuceneBM25, Searcher, open_searcher
@@ -322,7 +322,7 @@ class HotpotQAEnv(ToolEnv):
             query = self._present.question
             self._note(query, self._engine().search([query], self.top_k)[0])
         if self._rebuilds:
-            self._require_room()
+            require_room(self, self.rebuild_tokens, self._question_messages())
             return self._rebuild()
         messages = self._question_messages()
         if self.force_first_search:
@@ -340,22 +340,10 @@ class HotpotQAEnv(ToolEnv):
             return [self._system_message(), {"role": "user", "content": self._present.question}]
         return self._with_system(own)
 
-    def _require_room(self) -> None:
-        """Refuse a task that even without any state is longer than the budget."""
-        length = len(self.chat.render(self._question_messages(), self.tools))
-        if length > self.rebuild_tokens:
-            raise ValueError(
-                f"task {self.task_id!r} and the text of the tools alone have {length} tokens, and rebuild_tokens is {self.rebuild_tokens}; "
-                "make the environment with larger rebuild_tokens (by default they are max_observation_tokens)"
-            )
-
     def _rebuild(self) -> list[Message]:
         """Make the whole prompt from the state, within the budget; see `AgentEnv._rebuild`."""
         droppable = len(self._passages) + len(self._feedback) + len(self._queries) + 1  # with all dropped the task alone is left
-        dropped = fewest_dropped(
-            droppable, lambda count: len(self.chat.render(self._state_messages(count), self.tools)) <= self.rebuild_tokens
-        )
-        return self._state_messages(dropped)
+        return shortened(self, self.rebuild_tokens, droppable, self._state_messages)
 
     def _state_messages(self, dropped: int) -> list[Message]:
         """The prompt without the first `dropped` items: passages go first, then feedback, then queries, each oldest first; last the turns."""
@@ -439,8 +427,8 @@ class HotpotQAEnv(ToolEnv):
     def _info(self, feedback: str, given: Mapping[str, Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
         task = self._present
         standing = {
-            "dataset": self.source.name,
-            "level": self._level or task.level,
+            "dataset": self._source_name(self.source.name),
+            "level": task.level if self._given else self._level or task.level,
             "question_type": task.type,
             "supporting_recall": title_recall(self._titles, task.hops),
             "n_searches": len(self._queries),
@@ -515,12 +503,11 @@ def _open_corpus(corpus: str | Path | Searcher | None, search: str | SearchEngin
         raise FileNotFoundError(
             f"corpus must be a JSONL file, the folder of an index, an address or a Searcher, and there is nothing at {str(path)!r}"
         )
-    facts = path.stat()
-    return _open_once(path.resolve(), facts.st_mtime_ns, facts.st_size, search)
+    return _open(path, search)
 
 
-@lru_cache(maxsize=4)
-def _open_once(path: Path, _changed: int, _size: int, search: str | SearchEngine) -> Searcher:
+@read_once(maxsize=4)
+def _open(path: Path, search: str | SearchEngine) -> Searcher:
     if search == "lucene":
         return open_searcher(path)
     if search == "tantivy" and path.is_dir():

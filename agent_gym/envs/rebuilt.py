@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agent_gym.chat import Message
+from agent_gym.envs.tool import ToolEnv
 
-__all__ = ["fewest_dropped", "with_text"]
+__all__ = ["fewest_dropped", "require_room", "shortened", "with_text"]
 
 
 def fewest_dropped(droppable: int, fits: Callable[[int], bool]) -> int:
@@ -28,6 +29,40 @@ def fewest_dropped(droppable: int, fits: Callable[[int], bool]) -> int:
             low = middle + 1
         middle = (low + high) // 2
     return low
+
+
+def shortened(env: ToolEnv, budget: int, droppable: int, messages: Callable[[int], list[Message]]) -> list[Message]:
+    """Make a prompt that fits.
+
+    Args:
+        env: whose chat and tools it is rendered with.
+        budget: tokens that the prompt may have.
+        droppable: with so many items dropped it fits.
+        messages: makes the prompt with so many dropped.
+
+    Returns:
+        The prompt with as few dropped as will do.
+    """
+    return messages(fewest_dropped(droppable, lambda count: len(env.chat.render(messages(count), env.tools)) <= budget))
+
+
+def require_room(env: ToolEnv, budget: int, messages: list[Message]) -> None:
+    """Refuse a task that even without any state is longer than the budget of a rebuilt prompt.
+
+    Args:
+        env: whose task it is.
+        budget: tokens that the prompt may have.
+        messages: the task alone.
+
+    Raises:
+        ValueError: if it is longer.
+    """
+    length = len(env.chat.render(messages, env.tools))
+    if length > budget:
+        raise ValueError(
+            f"task {env.task_id!r} and the text of the tools alone have {length} tokens, and rebuild_tokens is {budget}; "
+            "make the environment with larger rebuild_tokens (by default they are max_observation_tokens)"
+        )
 
 
 def with_text(messages: list[Message], more: str) -> list[Message]:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
+from agent_gym._background import workers
 from agent_gym.chat import Message, load_tokenizer
 from agent_gym.context import Append
 from agent_gym.core import Action, AgentEnv, Observation, Outcome
@@ -38,7 +39,6 @@ from agent_gym.envs.judge import JudgeFunction
 from agent_gym.envs.row_rewards import RowReward, RowRewards, final_answer, own_reward
 from agent_gym.envs.tool_prompt import PromptEnd, ToolPrompt, turn_end_ids
 from agent_gym.envs.whole_numbers import task_index, whole_number
-from agent_gym.tools.background import workers
 from agent_gym.tools.base import BaseTool, ToolContext, Toolkit
 from agent_gym.tools.execution import CallResult, ToolSet, arun_calls, run_calls
 from agent_gym.tools.formats import ToolCallFormat
@@ -167,6 +167,7 @@ class ToolEnv(AgentEnv):
         self._require_answers(self._rows, "tasks")
         self.task: Mapping[str, Any] = _NOTHING
         self.state: dict[str, Any] = {}
+        self._given = False
         self._entropy = 0
         self._total_calls = self._total_errors = 0
 
@@ -305,12 +306,17 @@ class ToolEnv(AgentEnv):
         self.tool_set.begin_episode()
         self.task = self._task(options)
         given = options.get("task")
+        self._given = "task" in options
         row = given if isinstance(given, Mapping) and is_sample(given) else self.task
         self._row_reward = None if self._reward is not None else self._row_rewards.of(row, f"task {self.task_id!r}")
         self._entropy = int(self.np_random.integers(2**62))
         self.state = {}
         self._total_calls = self._total_errors = 0
         return Observation(messages=self._messages())
+
+    def _source_name(self, dataset: str) -> str:
+        """Where the present task is from, for info: this data set, or "given" where `reset` was handed the task."""
+        return "given" if self._given else dataset
 
     def _respond(self, action: Action) -> Outcome:
         """Answer a reply; see `AgentEnv._respond`."""

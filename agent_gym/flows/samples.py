@@ -31,6 +31,7 @@ import gymnasium
 
 from agent_gym._names import keyword_names, nearest
 from agent_gym.core import AgentEnv
+from agent_gym.data.faults import missing_field
 from agent_gym.data.samples import Sample, is_sample, message_text, parse_sample, plain_json, read_rows
 from agent_gym.envs.row_rewards import RowRewards, style_of
 from agent_gym.flows.base import flow_names, row_members, row_seed
@@ -348,8 +349,9 @@ def _of_type(sample: Sample, kind: Any) -> str:
     ids = {entry.id.partition("/")[2].partition("-v")[0].lower(): entry.id for entry in ENVIRONMENTS}
     found = types.get(kind) or ids.get(kind.lower().replace("_", "")) or (kind if kind in gymnasium.registry else None)
     if found is None:
-        known = list(dict.fromkeys([*types, *ids]))
-        raise SampleError(f"{place} is {kind!r}, which is no known kind of environment{nearest(kind, known)}; known: {', '.join(known)}")
+        first = {env_id: name for name, env_id in reversed(types.items())}
+        known = ", ".join(first.get(env_id, name) for name, env_id in ids.items())
+        raise SampleError(f"{place} is {kind!r}, which is no known kind of environment{nearest(kind, [*types, *ids])}; known: {known}")
     return found
 
 
@@ -515,14 +517,13 @@ class _NoSampleFile(SampleError):
 
 
 def _no_sample(where: str, row: Mapping[str, Any], *, first: bool) -> SampleError:
-    names = sorted(map(str, row))
     missing = [name for name in ("prompt", "reward_model") if name not in row]
     if first and len(missing) == 2:
         return _NoSampleFile(
-            f"{where}: this is no file of the sample schema, whose rows have 'prompt' and 'reward_model'; this row has {names}"
+            f"{where}: this is no file of the sample schema, whose rows have 'prompt' and 'reward_model'; this row has {sorted(map(str, row))}"
         )
     name = (missing or ["prompt"])[0]
-    return SampleError(f"{where}: the field {name!r} is missing; a sample needs 'prompt' and 'reward_model', this row has {names}")
+    return SampleError(str(missing_field(where, name, row, "a sample needs 'prompt' and 'reward_model'")))
 
 
 def route_samples(

@@ -13,6 +13,7 @@ import logging
 import socket
 import socketserver
 import threading
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, ClassVar, TypeVar
@@ -171,6 +172,11 @@ class JsonHandler(BaseHTTPRequestHandler):
             self.close_connection = True
         self.reply(refusal.status, {"error": str(refusal)})
 
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answers what is no request of HTTP, or too long for one, which the base class does in HTML; then the connection ends."""
+        self.close_connection = True
+        self.reply(code, {"error": message or HTTPStatus(code).phrase})
+
     def reply(self, status: int, content: dict[str, Any]) -> None:
         """Answers."""
         body = json.dumps(content).encode("ascii")
@@ -180,7 +186,8 @@ class JsonHandler(BaseHTTPRequestHandler):
         if self.close_connection:
             self.send_header("Connection", "close")
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Notes a request."""

@@ -7,19 +7,19 @@ becomes an error text for the model; only `agent_gym.core.EnvFault` says that th
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
 
+from agent_gym._names import nearest
 from agent_gym.tools.validation import ArgumentChecker, check_parameters
 
 __all__ = [
@@ -30,7 +30,6 @@ __all__ = [
     "ToolResult",
     "Toolkit",
     "get_tool",
-    "nearest",
     "register_tool",
     "tool_names",
 ]
@@ -255,20 +254,6 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
-    """Say which of the names was probably meant.
-
-    Args:
-        name: what was given.
-        names: what there is.
-
-    Returns:
-        `" Did you mean 'x'?"`, or an empty string where nothing is near.
-    """
-    close = difflib.get_close_matches(name[:64], list(names), n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
-
-
 ToolFactory = Callable[..., BaseTool]
 _Registered = TypeVar("_Registered", bound=ToolFactory)
 
@@ -324,7 +309,7 @@ def get_tool(name: str, **kwargs: Any) -> BaseTool:
     """
     factory = _REGISTRY.get(name)
     if factory is None:
-        raise ValueError(f"there is no tool named {name!r}; registered are {', '.join(sorted(_REGISTRY))}.{nearest(name, _REGISTRY)}")
+        raise ValueError(f"there is no tool named {name!r}; registered are {', '.join(sorted(_REGISTRY))}{nearest(name, _REGISTRY)}")
     if isinstance(factory, str):
         module, attribute = factory.split(":")
         factory = getattr(importlib.import_module(module), attribute)

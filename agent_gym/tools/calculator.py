@@ -1,7 +1,7 @@
 """A calculator: arithmetic on exact numbers, safe to hand to a model.
 
-The expression is parsed by Python's own parser and evaluated over a closed list of syntax nodes: numbers, `+ - * / // % **`, signs and
-parentheses. There are no names, calls, attributes, strings or comparisons: a text with any other character never reaches the parser. Size is
+The expression is parsed by Python's own parser and evaluated over a closed list of syntax nodes: numbers (`1800`, `1_800`, `0.5`, `1e5`),
+`+ - * / // % **`, signs and parentheses. There are no names, calls, attributes, strings or comparisons: a text with any other character never reaches the parser. Size is
 bounded before the work is done, so that no expression costs noticeable time or memory.
 
 Numbers are exact fractions, not floats: 0.1 + 0.2 is 0.3. A result that is no finite decimal is shown rounded to 12 significant digits.
@@ -91,7 +91,7 @@ def evaluate(expression: str) -> Fraction:
     """Evaluate an arithmetic expression.
 
     Args:
-        expression: numbers, `+ - * / // % **`, parentheses; `^`, `×`, `÷` and `−` are read as `**`, `*`, `/` and `-`.
+        expression: numbers as Python writes them (`1_800`, `1e5`), `+ - * / // % **`, parentheses; `^`, `×`, `÷` and `−` are read as `**`, `*`, `/` and `-`.
 
     Returns:
         The exact value (rounded only where a power is no rational number).

@@ -24,9 +24,10 @@ from typing import Any
 
 import numpy as np
 
+from agent_gym._background import BackgroundLoop, background, never_waits, workers
+from agent_gym._names import nearest
 from agent_gym.core import EnvFault
-from agent_gym.tools.background import BackgroundLoop, background, never_waits, workers
-from agent_gym.tools.base import _NOTHING, BaseTool, OpenToolkit, ToolContext, Toolkit, ToolResult, get_tool, nearest
+from agent_gym.tools.base import _NOTHING, BaseTool, OpenToolkit, ToolContext, Toolkit, ToolResult, get_tool
 from agent_gym.tools.calls import ToolCall
 from agent_gym.tools.schema import FunctionTool
 
@@ -214,8 +215,8 @@ class ToolSet(Mapping[str, BaseTool]):
     def _unknown(self, name: str) -> CallResult:
         known = ", ".join(self._tools) or "none"
         shown = name if len(name) <= 64 else f"{name[:64]}..."
-        hint = nearest(name, self._tools)
-        return CallResult(name, f"Error (unknown_tool): there is no tool named {shown!r}; the tools are: {known}.{hint}", "unknown_tool")
+        hint = nearest(name[:64], self._tools) or "."
+        return CallResult(name, f"Error (unknown_tool): there is no tool named {shown!r}; the tools are: {known}{hint}", "unknown_tool")
 
 
 class Awaiting:

@@ -30,8 +30,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
+from agent_gym._background import sessions
 from agent_gym.core import EnvFault
-from agent_gym.tools.background import sessions
 from agent_gym.tools.base import ASYNC_TIMEOUT, BaseTool, OpenToolkit, ToolContext, Toolkit, ToolResult
 from agent_gym.tools.validation import ArgumentChecker, check_parameters
 

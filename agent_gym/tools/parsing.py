@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from agent_gym.tools.base import nearest
+from agent_gym._names import nearest
 from agent_gym.tools.calls import ParsedAction, ToolCall, extract_answer
 from agent_gym.tools.formats import (
     DeepSeekFormat,
@@ -122,7 +122,7 @@ def get_format(
         return FORMATS[tool_format]()
     if tool_format != "auto":
         raise ValueError(
-            f"tool_format must be one of {', '.join(FORMATS)}, 'auto', a response template or a ToolCallFormat, not {tool_format!r}."
+            f"tool_format must be one of {', '.join(FORMATS)}, 'auto', a response template or a ToolCallFormat, not {tool_format!r}"
             f"{nearest(str(tool_format), [*FORMATS, 'auto'])}"
         )
     if tokenizer is None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from agent_gym.tools.base import BaseTool, ToolContext, ToolResult, nearest
+from agent_gym._names import nearest
+from agent_gym.tools.base import BaseTool, ToolContext, ToolResult
 from agent_gym.tools.calculator import format_number
 
 __all__ = ["UNITS", "Unit", "UnitConverter", "UnitError", "convert", "find_unit"]
@@ -112,7 +113,7 @@ def find_unit(name: str) -> Unit:
     unit = _BY_NAME.get(wanted) or _BY_NAME.get(wanted.removesuffix("s"))
     if unit is None:
         shown = name if len(name) <= 40 else f"{name[:40]}..."
-        raise UnitError(f"there is no unit {shown!r}.{nearest(wanted, _BY_NAME)}".removesuffix("."))
+        raise UnitError(f"there is no unit {shown!r}{nearest(shown, _BY_NAME)}")
     return unit
 
 
@@ -168,4 +169,4 @@ class UnitConverter(BaseTool):
             exact = Fraction(str(value)) if isinstance(value, float) else Fraction(value)
             return ToolResult(format_number(convert(exact, find_unit(arguments["from_unit"]), find_unit(arguments["to_unit"]))))
         except UnitError as error:
-            return ToolResult(f"Error: {error}.")
+            return ToolResult(f"Error: {error}{'' if str(error).endswith('?') else '.'}")

@@ -19,7 +19,7 @@ from agent_gym.trainers.rows import LEVELS
 try:
     from trl.trainer.grpo_config import GRPOConfig
 except ImportError as error:  # pragma: no cover - exercised where the extra is absent
-    raise ImportError('training needs TRL and torch: pip install "agentr1-gym[train]"') from error
+    raise ImportError(f'training needs TRL and torch: pip install "agentr1-gym[train]" ({error})') from error
 
 __all__ = ["CISPO_EPSILON_HIGH", "IS_CORRECTIONS", "LOSS_TYPES", "AgentGRPOConfig"]
 

@@ -46,7 +46,7 @@ try:
     from trl.trainer.grpo_trainer import GRPOTrainer
     from trl.trainer.utils import use_adapter
 except ImportError as error:  # pragma: no cover - exercised where the extra is absent
-    raise ImportError('training needs TRL and torch: pip install "agentr1-gym[train]"') from error
+    raise ImportError(f'training needs TRL and torch: pip install "agentr1-gym[train]" ({error})') from error
 
 __all__ = ["AgentGRPOTrainer", "NoLearningSignalError", "Rollout"]
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from helpers import require
 
-from agent_gym.data.qa_loaders import Paragraph, UnusableRow, load_qa, parse_qa, split_file
+from agent_gym.data.files import find_split_file
+from agent_gym.data.qa_loaders import Paragraph, UnusableRow, load_qa, parse_qa
 from agent_gym.data.qa_metrics import exact_match, normalize_answer
 
 HOTPOT: dict[str, Any] = {
@@ -212,12 +213,12 @@ def test_sentences_without_their_own_blanks_are_joined_with_one() -> None:
 def test_the_file_of_a_split_is_found_by_its_official_or_its_plain_name(tmp_path: Path) -> None:
     (tmp_path / "hotpot_train_v1.1.json").touch()
     (tmp_path / "dev.jsonl").touch()
-    assert split_file(tmp_path, "train").name == "hotpot_train_v1.1.json"
-    assert split_file(tmp_path, "validation").name == "dev.jsonl"
+    assert find_split_file(tmp_path, "train").name == "hotpot_train_v1.1.json"
+    assert find_split_file(tmp_path, "validation").name == "dev.jsonl"
     with pytest.raises(FileNotFoundError, match=r"'test'.*test\.jsonl"):
-        split_file(tmp_path, "test")
+        find_split_file(tmp_path, "test")
     with pytest.raises(ValueError, match="one of train, validation, test"):
-        split_file(tmp_path, "training")
+        find_split_file(tmp_path, "training")
 
 
 @pytest.mark.parametrize("name", ["distractor.jsonl", "2wiki.jsonl", "musique.jsonl", "dev_qa.jsonl", "rows_agent_r1.parquet"])

@@ -3,6 +3,7 @@
 import builtins
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,16 @@ def test_all_containers_hold_the_same_rows(tmp_path: Path) -> None:
     assert [where for where, _ in read_rows(array)] == [f"array.json row {number}" for number in (0, 1, 2)]
 
 
+@pytest.mark.parametrize("brace", ["{\n", "{", " { \n\n"])
+def test_an_object_over_several_lines_is_one_row_wherever_its_first_line_ends(brace: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    path.write_text(brace + '"prompt": "What is 6 times 7?",\n "reward_model": {"ground_truth":\n   "42"}}\n', encoding="utf-8")
+    assert list(read_rows(path)) == [("rows.json row 0", {"prompt": "What is 6 times 7?", "reward_model": {"ground_truth": "42"}})]
+    path.write_text('{"prompt": "What is 6 ti\n{"prompt": "x"}\n', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"rows\.json line 1: no valid JSON"):
+        list(read_rows(path))
+
+
 def test_a_hugging_face_dataset_is_read_like_a_file() -> None:
     datasets = require("datasets")
     rows = [{"prompt": "q", "reward_model": {"ground_truth": "x"}, "env_kwargs": kwargs} for kwargs in ({"a": 1}, {"b": 2})]
@@ -201,10 +212,30 @@ def test_a_folder_is_called_one(tmp_path: Path) -> None:
         list(read_rows(tmp_path))
 
 
-@pytest.mark.parametrize("prompt", ["half \ud800", [{"role": "user", "content": "half \udfff"}]], ids=["text", "messages"])
-def test_half_a_surrogate_pair_is_refused_where_it_stands(prompt: object) -> None:
-    with pytest.raises(ValueError, match=r"line 3: field 'prompt.*surrogate"):
-        parse_sample({"prompt": prompt, "reward_model": {"ground_truth": "a"}}, where="rows.jsonl line 3")
+HALVES: list[tuple[dict[str, Any], str]] = [
+    ({"prompt": "half \ud800"}, "prompt"),
+    ({"prompt": [{"role": "user", "content": "half \udfff"}]}, "prompt[0].content"),
+    ({"prompt": [{"role": "user", "content": [{"type": "text", "text": "\ud800"}]}]}, "prompt[0].content[0].text"),
+    ({"prompt": '[{"role": "user", "content": "\\ud83d"}]'}, "prompt[0].content"),
+    ({"reward_model": {"ground_truth": ["a", "\ud800"]}}, "reward_model.ground_truth[1]"),
+    ({"reward_model": '{"ground_truth": "\\udc00"}'}, "reward_model.ground_truth"),
+    ({"env_kwargs": {"tools": ["\ud800"]}}, "env_kwargs.tools[0]"),
+    ({"env_kwargs": '{"a": {"b": "\\ud800"}}'}, "env_kwargs.a.b"),
+    ({"extra_info": {"context": [["title", ["\ud800"]]]}}, "extra_info.context[0][1][0]"),
+    ({"extra_info": {"\ud800": 1}}, "extra_info.\ud800"),
+    ({"data_source": "\ud800"}, "data_source"),
+    ({"anything": {"deep": [{"er": "\udead"}]}}, "anything.deep[0].er"),
+]
+
+
+@pytest.mark.parametrize(("change", "field"), HALVES, ids=[str(number) for number in range(len(HALVES))])
+def test_half_a_surrogate_pair_is_refused_wherever_in_a_row_it_stands(change: dict[str, Any], field: str) -> None:
+    row = {"prompt": "whole \U0001f600", "reward_model": {"ground_truth": "a"}, **change}
+    with pytest.raises(ValueError, match=re.escape(f"line 3: field {field!r} must be text without halves of surrogate pairs")) as told:
+        parse_sample(row, where="rows.jsonl line 3")
+    assert str(told.value).isascii(), "it can be printed"
+    whole = json.loads(json.dumps(row).replace("\\\\ud", "x").replace("\\ud83d\\ude00", "y").replace("\\ud", "z"))
+    assert parse_sample(whole).prompt, "without the half the row is read"
 
 
 def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

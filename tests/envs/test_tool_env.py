@@ -15,6 +15,9 @@ from tool_play import act, call
 
 from agent_gym.chat import load_tokenizer
 from agent_gym.core import EnvFault
+from agent_gym.envs.gsm8k import GSM8KEnv
+from agent_gym.envs.hotpotqa import HotpotQAEnv
+from agent_gym.envs.papers import PaperSearchEnv
 from agent_gym.envs.tool import Score, ToolEnv
 from agent_gym.envs.tool_tasks import ToolTaskEnv
 from agent_gym.tools import BaseTool, CallResult, ToolContext, ToolResult, extract_answer, tool
@@ -554,7 +557,7 @@ def test_wrong_arguments_of_the_environment_are_refused() -> None:
     assert ask is not None
     with pytest.raises(ResetNeeded, match="reset"):
         ask()
-    with pytest.raises(ValueError, match="Did you mean"):
+    with pytest.raises(ValueError, match="did you mean"):
         ToolEnv(tool_format="hermess")
     with pytest.raises(ValueError, match="no tool named"):
         ToolEnv(tools=["calculatr"])
@@ -601,3 +604,21 @@ def test_the_checks_find_the_mutants() -> None:
         check_a_broken_call_ends_nothing(DropsBrokenCalls(tools=TOOLS, tasks=TASKS))
     with pytest.raises(AssertionError):
         check_only_the_action_is_paid(PaysForPages(tools=TOOLS, tasks=TASKS))
+
+
+@pytest.mark.parametrize(
+    ("made", "row"),
+    [
+        (GSM8KEnv, {"question": "What is 6 times 7?", "answer": "42"}),
+        (HotpotQAEnv, {"question": "Who?", "answer": "Ann", "context": [["A page", ["Ann did it."]]], "level": "hard"}),
+        (PaperSearchEnv, {"question": "Which?", "answer_arxiv_id": ["a"], "papers": [{"paper_id": "a", "title": "Owls"}]}),
+    ],
+    ids=["sums", "pages", "papers"],
+)
+def test_info_tells_a_task_that_was_handed_over_from_one_of_the_data_set(made: type[ToolEnv], row: dict[str, Any]) -> None:
+    env = made()
+    asked: list[dict[str, Any]] = [{"index": 0}, {"task": row}, {"index": 0}]
+    told = [env.reset(seed=0, options=options)[1] for options in asked]
+    assert [one["dataset"] for one in told] == ["embedded", "given", "embedded"]
+    if made is HotpotQAEnv:
+        assert [one["level"] for one in told] == ["full", "hard", "full"]

@@ -15,6 +15,7 @@ from agent_gym.data.samples import parse_sample, write_rows
 from agent_gym.flows import AgentEnvLoop, register_flow, run_rows
 from agent_gym.flows.samples import TABLE, RoutedRows, SampleError, has_samples, route_sample, route_samples
 from agent_gym.policies import ScriptedPolicy
+from agent_gym.registration import ENVIRONMENTS
 
 
 def row(**changes: Any) -> dict[str, Any]:
@@ -149,6 +150,20 @@ def test_every_entry_of_the_table_is_a_registered_environment() -> None:
         [name for entry in TABLE for name in entry.sources],
     ):
         assert len(names) == len(set(names))
+
+
+def test_the_page_and_the_error_name_every_kind_of_environment_once() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "samples.md").read_text(encoding="utf-8")
+    with pytest.raises(ValueError, match="known kind of environment") as told:
+        route_samples([row(env_kwargs={"env_type": "nothing like it"})])
+    known = str(told.value).partition("; known: ")[2].split(", ")
+    assert len(known) == len(set(known)) == len(ENVIRONMENTS)
+    assert {route_samples([row(env_kwargs={"env_type": one}, **OWN)]).routes[0].env_id for one in known} == {one.id for one in ENVIRONMENTS}
+    assert [one for one in (*known, *(name for entry in TABLE for name in entry.agents)) if f"`{one}`" not in page] == []
+
+
+OWN = {"data_source": "made/up", "extra_info": {"goal_index": 1, "game_relative_path": "x/game.tw-pddl"}}
+"""What the shop and the household ask of a row."""
 
 
 # ---------------------------------------------------------------------------------------------------- what is refused

@@ -115,7 +115,7 @@ def test_the_registry_takes_classes_and_refuses_a_second_meaning() -> None:
         assert get_tool("echo_of_a_test", description="Other.").description == "Other."
         with pytest.raises(ValueError, match="registered already"):
             register_tool("echo_of_a_test")(Slow)
-        with pytest.raises(ValueError, match="Did you mean 'calculator'"):
+        with pytest.raises(ValueError, match="did you mean 'calculator'"):
             get_tool("calculater")
         with pytest.raises(ValueError, match=r"package\.module:Class"):
             register_tool("x", "no_colon")

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from agent_gym._background import Workers, background, never_waits
 from agent_gym.core import EnvFault
 from agent_gym.tools import ERROR_KINDS, BaseTool, CallResult, ToolCall, ToolContext, ToolResult, ToolSet, arun_calls, run_calls, tool
-from agent_gym.tools.background import Workers, background, never_waits
 
 
 def call(name: str, **arguments: Any) -> ToolCall:
@@ -112,7 +112,7 @@ def test_every_kind_of_error_is_one_stable_line() -> None:
     assert [one.error for one in results] == ["unknown_tool", "invalid_json", "invalid_arguments", "timeout", "exception", None, "limit"]
     assert set(ERROR_KINDS) == {one.error for one in results} - {None}
     assert [one.text for one in results] == [
-        "Error (unknown_tool): there is no tool named 'ad'; the tools are: add, broken, late. Did you mean 'add'?",
+        "Error (unknown_tool): there is no tool named 'ad'; the tools are: add, broken, late; did you mean 'add'?",
         "Error (invalid_json): the call was not run: it is empty.",
         "Error (invalid_arguments): add was not run: a: 'x' is not of type 'integer'.",
         "Error (timeout): late did not answer within 0.05 seconds.",

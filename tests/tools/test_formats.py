@@ -287,7 +287,7 @@ def test_auto_reads_the_chat_template_of_other_families() -> None:
 
 
 def test_an_unknown_format_is_refused_with_the_nearest() -> None:
-    with pytest.raises(ValueError, match="Did you mean 'hermes'"):
+    with pytest.raises(ValueError, match="did you mean 'hermes'"):
         get_format("hermse")
     with pytest.raises(ValueError, match="pass the tokenizer"):
         get_format("auto")

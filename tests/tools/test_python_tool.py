@@ -54,6 +54,17 @@ def test_an_error_is_shown_as_python_shows_it_and_without_a_path_of_this_machine
     assert "SIGSEGV" in ask(python, "import ctypes; ctypes.string_at(0)").text
 
 
+def test_a_program_may_end_itself(python: PythonTool) -> None:
+    assert ask(python, "print('a')\nexit()\nprint('b')").text == "a"
+    assert ask(python, "quit()").text == "(no output)"
+    result = ask(python, "exit(3)\nprint('b')")
+    assert (result.text, result.info["exit_code"]) == ("Error: the program ended with exit code 3.", 3)
+    assert ask(python, "print('a')\nquit(3)").text == "a\nError: the program ended with exit code 3."
+    assert ask(python, "exit('there is no root')").text == "there is no root"
+    assert ask(python, "exit").text == "Use exit() or the end of the program to exit"
+    assert "Return the absolute value" in ask(python, "help(abs)").text
+
+
 def test_nothing_is_kept_from_one_call_to_the_next(python: PythonTool) -> None:
     ask(python, "x = 1\nopen('f', 'w').write('1')\nopen('/tmp/f', 'w').write('1')\nopen('/dev/shm/f', 'w').write('1')")
     assert (

@@ -62,7 +62,7 @@ def test_every_name_of_a_unit_finds_that_unit() -> None:
 
 
 def test_mistakes_are_answered_in_one_line() -> None:
-    assert ask(1, "fete", "m").startswith("Error: there is no unit 'fete'. Did you mean 'f")
+    assert ask(1, "fete", "m").startswith("Error: there is no unit 'fete'; did you mean 'f")
     assert ask(1, "m", "kg") == "Error: a metre measures length and a kilogram mass: they cannot be converted."
     assert ask(1e300, "m", "km") == "Error: the value is too large."
     assert (

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent_gym import trainers
 from agent_gym.trainers.config import CISPO_EPSILON_HIGH, AgentGRPOConfig
 
 
@@ -108,3 +111,14 @@ def test_several_updates_per_batch_or_the_reverse_are_warned_of(settings: dict[s
 
 def test_vllm_keys_are_known(tmp_path: Path) -> None:
     assert make(tmp_path, use_vllm=True, vllm_mode="server").vllm_importance_sampling_mode == "token_truncate"
+
+
+@pytest.mark.parametrize("name", ["config", "grpo"])
+def test_what_is_missing_or_broken_is_told_beside_how_to_install_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Path(trainers.__path__[0]) / f"{name}.py"
+    for module in ("trl.trainer.grpo_config", "trl.trainer.grpo_trainer"):
+        monkeypatch.setitem(sys.modules, module, None)
+    spec = importlib.util.spec_from_file_location(f"fresh_{name}", source)
+    assert spec is not None and spec.loader is not None
+    with pytest.raises(ImportError, match=r"agentr1-gym\[train\].*import of trl\.trainer\.grpo_\w+ halted"):
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))

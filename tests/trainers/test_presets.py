@@ -118,7 +118,7 @@ def test_keywords_of_the_environment_can_be_set(capsys: pytest.CaptureFixture[st
     preset = get_preset(ALFWORLD)
     assert preset.keywords(preset.config()) == preset.env_kwargs
     assert preset.keywords(preset.config(env_kwargs={"max_turns": 14})) == {**preset.env_kwargs, "max_turns": 14}
-    assert preset.config().smoke().env_kwargs == {"invalid_penalty": 0.05}
+    assert preset.config().smoke().env_kwargs == {"invalid_penalty": 0.05, "max_turns": 6}
     assert main(["train", ALFWORLD, "--dry-run", "--set", "env_kwargs.max_turns=14"]) == 0
     assert "'max_turns': 14" in capsys.readouterr().out
 

@@ -33,7 +33,7 @@ from agent_gym.envs.papers.pool import Found, PaperPool, ids_of, plain_query
 from agent_gym.envs.papers.relevance import BM25Relevance, GoldRelevance, Relevance, RelevanceFunction, open_relevance
 from agent_gym.envs.papers.tools import ExpandTool, FinishTool, Lookup, SearchPapersTool, plain_id
 from agent_gym.envs.papers.wording import action_line, listing, paper_text, plain
-from agent_gym.envs.rebuilt import fewest_dropped, with_text
+from agent_gym.envs.rebuilt import require_room, shortened, with_text
 from agent_gym.envs.tool import Score, ToolEnv
 from agent_gym.envs.whole_numbers import whole_number
 from agent_gym.tools.execution import CallResult
@@ -408,7 +408,7 @@ class PaperSearchEnv(ToolEnv):
     def _info(self, feedback: str, given: Mapping[str, Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
         task = self.query
         standing = {
-            "dataset": self.source.name,
+            "dataset": self._source_name(self.source.name),
             "library": self.library.name,
             "relevance": self._relevance.name,
             "date_filter": self.date_filter,
@@ -437,7 +437,7 @@ class PaperSearchEnv(ToolEnv):
     def _messages(self) -> list[Message]:
         """Make the first prompt; see `ToolEnv._messages`."""
         if self._rebuilds:
-            self._require_room()
+            require_room(self, self.rebuild_tokens, self._question_messages())
             return self._rebuild()
         return self._question_messages()
 
@@ -450,23 +450,11 @@ class PaperSearchEnv(ToolEnv):
         messages = self._with_system(own)
         return with_text(messages, day) if day else messages
 
-    def _require_room(self) -> None:
-        """Refuse a question that even without any state is longer than the budget."""
-        length = len(self.chat.render(self._question_messages(), self.tools))
-        if length > self.rebuild_tokens:
-            raise ValueError(
-                f"question {self.task_id!r} and the text of the tools alone have {length} tokens, and rebuild_tokens is {self.rebuild_tokens}; "
-                "make the environment with larger rebuild_tokens (by default they are max_observation_tokens)"
-            )
-
     def _rebuild(self) -> list[Message]:
         """Make the whole prompt from the state, within the budget; see `AgentEnv._rebuild`."""
         shown = self.pool.shown(self.pool_size)
         droppable = 2 * len(shown) + len(self._actions) + len(self._feedback) + 1
-        dropped = fewest_dropped(
-            droppable, lambda count: len(self.chat.render(self._state_messages(shown, count), self.tools)) <= self.rebuild_tokens
-        )
-        return self._state_messages(shown, dropped)
+        return shortened(self, self.rebuild_tokens, droppable, lambda count: self._state_messages(shown, count))
 
     def _state_messages(self, shown: Sequence[Found], dropped: int) -> list[Message]:
         """The prompt without `dropped` items: first abstracts go, then papers, each from the last one shown, then past calls and errors, oldest first, then the turns."""

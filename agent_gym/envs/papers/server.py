@@ -23,6 +23,15 @@ from agent_gym.search.serving import JsonHandler, JsonServer, Refused
 __all__ = ["PaperServer", "serve_papers"]
 
 _ALWAYS = ("paperId", "title")
+_FIELDS = frozenset(
+    re.findall(
+        r"\w+",
+        "paperId corpusId externalIds url title abstract venue publicationVenue year referenceCount citationCount influentialCitationCount isOpenAccess "
+        "openAccessPdf fieldsOfStudy s2FieldsOfStudy publicationTypes publicationDate journal citationStyles authors citations references embedding tldr "
+        "textAvailability contexts contextsWithIntent intents isInfluential",
+    )
+)
+"""What Semantic Scholar lets one ask for; what a corpus does not hold is left out of the answer."""
 _YEARS = re.compile(r"(\d{4})?(?:(-)(\d{4})?)?", re.ASCII)
 _NEW = re.compile(r"\d{4}\.\d{4,5}|[a-z-]+/\d{7}", re.ASCII)
 
@@ -122,19 +131,19 @@ class _Handler(JsonHandler):
         if not query.strip():
             raise Refused(400, "Missing required parameter: query")
         start, count = self._range(asked, 10)
-        bound = _bound(asked)
+        bound, fields = _bound(asked), _fields(asked)
         corpus = self._content.corpus
         earliest = _earliest(asked)
         # A lower bound is rare; then all are ranked and those too early taken out.
         wanted = corpus.ranked(query, bound, 0, len(corpus)) if earliest else corpus.ranked(query, bound, 0, start + count + 1)
         kept = [paper for paper in wanted if earliest is None or _appeared_from(paper, earliest)]
-        return _page(kept, start, count, [_record(paper, _fields(asked)) for paper in kept[start : start + count]], total=len(kept))
+        return _page(kept, start, count, [_record(paper, fields) for paper in kept[start : start + count]], total=len(kept))
 
     def _linked(self, name: str, member: str, follow: Callable[[Paper], Sequence[Paper]], asked: Mapping[str, str]) -> dict[str, Any]:
         start, count = self._range(asked, 100)
-        bound = _bound(asked)
+        bound, fields = _bound(asked), _fields(asked)
         linked = [paper for paper in follow(self._paper(name)) if bound.allows(paper)]
-        return _page(linked, start, count, [{member: _record(paper, _fields(asked))} for paper in linked[start : start + count]])
+        return _page(linked, start, count, [{member: _record(paper, fields)} for paper in linked[start : start + count]])
 
     def _range(self, asked: Mapping[str, str], usual: int) -> tuple[int, int]:
         numbers = []
@@ -153,7 +162,11 @@ def _page(papers: Sequence[Paper], start: int, count: int, data: list[dict[str, 
 
 
 def _fields(asked: Mapping[str, str]) -> tuple[str, ...]:
-    return (*_ALWAYS, *(name.strip().partition(".")[0] for name in asked.get("fields", "").split(",")))
+    names = [name.strip().partition(".")[0] for name in asked.get("fields", "").split(",") if name.strip()]
+    unknown = [name for name in names if name not in _FIELDS]
+    if unknown:
+        raise Refused(400, f"Unrecognized or unsupported fields: [{', '.join(unknown)[:200]}]")
+    return (*_ALWAYS, *names)
 
 
 def _record(paper: Paper, fields: Sequence[str]) -> dict[str, Any]:

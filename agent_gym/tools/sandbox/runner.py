@@ -1,10 +1,11 @@
 """What the interpreter inside the sandbox runs first: it carries out `/main.py` as its main module and shows the value of a last expression.
 
-`agent_gym.tools.sandbox.process` passes this file's text with `-c`. It imports nothing that a bare interpreter has not loaded, except `random` where
-the code names it.
+`agent_gym.tools.sandbox.process` passes this file's text with `-c`. It imports nothing that a bare interpreter has not loaded or frozen in, except
+`random` where the code names it. The interpreter is one without `site`, so `exit`, `quit` and `help` are put here.
 """
 
 import _ast
+import _sitebuiltins
 import builtins
 import sys
 
@@ -23,6 +24,9 @@ def _run(seed: int) -> None:
     sys.argv = ["/main.py"]
     sys.path.append("/packages")
     sys.excepthook = _hook
+    for name in ("exit", "quit"):
+        setattr(builtins, name, _sitebuiltins.Quitter(name, "the end of the program"))
+    builtins.help = _sitebuiltins._Helper()
     with open("/main.py", "rb") as file:
         source = file.read()
     if b"random" in source:

@@ -106,7 +106,7 @@ class PythonTool(BaseTool):
             }[found.limit]
         elif found.exit_code < 0:
             line = f"Error: the program was ended by {_signal_name(-found.exit_code)}."
-        elif found.exit_code > 0 and not shown:
+        elif found.exit_code > (1 if shown else 0):  # 1 with a text is an exception, and the text its traceback
             line = f"Error: the program ended with exit code {found.exit_code}."
         else:
             return shown or "(no output)"

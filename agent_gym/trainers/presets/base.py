@@ -144,7 +144,7 @@ class EmbeddedConfig:
 
     def smoke(self: Own) -> Own:
         """The same run with two updates and few tasks, to see that everything works."""
-        return replace(self, updates=2, eval_tasks=40, curve_tasks=0, tasks_per_update=4)
+        return replace(self, updates=2, eval_tasks=20, curve_tasks=0, tasks_per_update=4)
 
 
 class Preset(ABC):

@@ -31,10 +31,13 @@ class CommandConfig(EmbeddedConfig):
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def smoke(self: Own) -> Own:
-        """Two updates behind a few steps of imitation, which need not succeed; what is impossible costs something, so that there is something to learn."""
+        """Two updates behind a little imitation, which need not succeed.
+
+        Episodes are short, and what is impossible costs something, so that there is something to learn.
+        """
         few = replace(self.warm_start, demonstrations=64, copy_steps=20, steps=60, decay_steps=0, success_at_least=0.0)
-        penalty = {"invalid_penalty": 0.05, **self.env_kwargs}
-        return replace(self, updates=2, eval_tasks=16, curve_tasks=0, tasks_per_update=4, warm_start=few, env_kwargs=penalty)
+        short = {"invalid_penalty": 0.05, "max_turns": 6, **self.env_kwargs}
+        return replace(self, updates=2, eval_tasks=16, curve_tasks=0, tasks_per_update=4, warm_start=few, env_kwargs=short)
 
 
 class CommandPreset(Preset):

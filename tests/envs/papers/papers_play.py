@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent_gym.envs.papers import PaperSearchEnv
@@ -35,20 +35,6 @@ def step(env: PaperSearchEnv, *wanted: tuple[str, str] | str) -> tuple[float, di
     """Make these calls; the reward, info, and whether the episode is over."""
     _, reward, terminated, truncated, info = env.step(env.encode_action(calls(env, *wanted)))
     return reward, info, terminated or truncated
-
-
-def follow(env: PaperSearchEnv, script: Callable[[Any, int], str] | None = None, **reset: Any) -> tuple[list[float], dict[str, Any]]:
-    """Play the expert, or a script, to the end; the rewards and the last info."""
-    env.reset(**reset)
-    expert = env.expert()
-    assert expert is not None
-    rewards = []
-    while True:
-        text = expert() if script is None else script(env, env.turn)
-        _, reward, terminated, truncated, info = env.step(env.encode_action(text))
-        rewards.append(reward)
-        if terminated or truncated:
-            return rewards, info
 
 
 def shown(env: PaperSearchEnv) -> str:

@@ -11,9 +11,10 @@ from typing import Any
 import gymnasium
 import pytest
 from gymnasium.error import ResetNeeded
+from helpers import follow
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from papers_play import PAPERS, ROW, begun, calls, follow, ids, made, shown, step
+from papers_play import PAPERS, ROW, begun, calls, ids, made, shown, step
 
 import agent_gym  # noqa: F401  # registers the ids
 from agent_gym.data.papers import Paper

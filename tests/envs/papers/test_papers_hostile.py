@@ -8,9 +8,10 @@ from datetime import date
 from typing import Any
 
 import pytest
+from helpers import follow
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from papers_play import PAPERS, ROW, begun, follow, ids, made, shown, step
+from papers_play import PAPERS, ROW, begun, ids, made, shown, step
 
 from agent_gym.data.papers import DateBound, Paper, PaperCorpus
 from agent_gym.envs.papers import LocalLibrary, PaperSearchEnv, wording

@@ -21,8 +21,9 @@ from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
+from helpers import follow
 from paper_faults import OddServer, odd_server, send
-from papers_play import PAPERS, ROW, calls, follow, ids, shown, step
+from papers_play import PAPERS, ROW, calls, ids, shown, step
 
 from agent_gym.core import EnvFault
 from agent_gym.data.paper_tasks import PaperTask
@@ -108,11 +109,42 @@ def test_dates_bound_a_search(server: PaperServer, bound: str, titles: set[str])
         ("/paper/search?query=a&year=soon", 400, "range of dates"), ("/paper/search?query=a&publicationDateOrYear=a:b:c", 400, "range of dates"),
         ("/paper/none", 404, "none not found"), ("/paper/none/citations", 404, "not found"), ("/other", 404, "there are"), ("/paper/search?" + "a=1&" * 40, 400, "parameters"),
         ("/paper/%FF%00", 404, "not found"), ("/paper/citations", 404, "not found"),
+        ("/paper/search?query=owls&fields=title,zzz", 400, "fields: [zzz]"), ("/paper/2101.00001?fields=titel", 400, "fields: [titel]"),
+        ("/paper/2101.00001/references?fields=zzz.name", 400, "fields: [zzz]"),
+        pytest.param("/paper/search?query=" + "owls+" * 20_000, 414, "Too Long", id="too long"),
     ],
 )  # fmt: skip
 def test_what_it_cannot_answer_is_told(server: PaperServer, target: str, status: int, text: str) -> None:
     given, content = get(server, target)
     assert given == status and text in content["error"]
+
+
+def test_fields_that_semantic_scholar_has_and_a_corpus_has_not_are_left_out(server: PaperServer) -> None:
+    status, one = get(server, "/paper/2101.00001?fields=title,citationCount,tldr,openAccessPdf,authors.name,")
+    assert status == 200 and set(one) == {"paperId", "title", "authors"}
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status", "text"),
+    [
+        ("POST /paper/search HTTP/1.1", 501, "Unsupported method"), ("GET /health HTTP/7.x", 400, "Bad request version"),
+        ("GET /health HTTP/3.0", 505, "Invalid HTTP version"), ("GET /health HTTP/1.1\r\nX: " + "x" * 70_000, 431, "too long"),
+        ("HEAD /health HTTP/1.1", 501, ""),
+    ],
+    ids=["method", "version", "later version", "long header", "head"],
+)  # fmt: skip
+def test_what_is_no_request_is_answered_in_json_too(server: PaperServer, request_line: str, status: int, text: str) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as raw:
+        raw.sendall(f"{request_line}\r\n\r\n".encode())
+        content = b""
+        while part := raw.recv(65536):
+            content += part
+    head, _, body = content.decode().partition("\r\n\r\n")
+    if head.startswith("HTTP"):  # to a version that it does not know it speaks as to the oldest, without a head
+        assert head.startswith(f"HTTP/1.1 {status} ") and "Content-Type: application/json" in head and "Connection: close" in head
+    else:
+        body = head
+    assert body == "" if not text else text.casefold() in json.loads(body)["error"].casefold()
 
 
 def test_a_request_with_a_body_does_not_confuse_the_next_one(server: PaperServer) -> None:

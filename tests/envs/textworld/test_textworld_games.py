@@ -137,7 +137,7 @@ def test_the_cooking_splits_differ_in_foods_or_their_preparation(game_cache: Pat
 
     asked: dict[str, set[tuple[str, ...]]] = {}
     for split in SPLITS:
-        source = games("cook", game_cache, split=split, num_games=2)
+        source = games("drop", game_cache, split=split, num_games=2)
         notes = [json.loads(source.path(index).with_suffix(".json").read_text()) for index in range(len(source))]
         assert {one["metadata"]["settings"]["split"] for one in notes} == {{"train": "train", "validation": "valid", "test": "test"}[split]}
         asked[split] = {tuple(food) for one in notes for food in one["metadata"]["ingredients"]}

@@ -14,11 +14,12 @@ import gymnasium
 import pytest
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env
+from helpers import follow
 
 import agent_gym  # noqa: F401  # registers the ids
 from agent_gym.envs.webshop import catalogue as catalogue_module
 from agent_gym.envs.webshop.env import WebShopEnv
-from agent_gym.envs.webshop.experts import Script, first_result, random_shopper
+from agent_gym.envs.webshop.experts import first_result, random_shopper
 from agent_gym.testing import check_agent_env
 from agent_gym.trajectory import StopReason
 
@@ -35,20 +36,6 @@ def env() -> WebShopEnv:
 def act(env: WebShopEnv, command: str) -> tuple[float, bool, bool, dict[str, Any]]:
     _, reward, terminated, truncated, info = env.step(env.encode_action(env.write_command(command)))
     return reward, terminated, truncated, info
-
-
-def follow(env: WebShopEnv, script: Script | None = None, **reset: Any) -> tuple[list[float], dict[str, Any]]:
-    """Play the expert, or a script, to the end; the rewards and the last info."""
-    env.reset(**reset)
-    expert = env.expert()
-    assert expert is not None
-    rewards = []
-    while True:
-        text = expert() if script is None else script(env, env.turn)
-        _, reward, terminated, truncated, info = env.step(env.encode_action(text))
-        rewards.append(reward)
-        if terminated or truncated:
-            return rewards, info
 
 
 # ------------------------------------------------------------------------------------------------ the original
