@@ -31,7 +31,7 @@ from agent_gym.trainers.values import ValueRow, build_value_rows, explained_vari
 try:
     from accelerate.utils import broadcast
 except ImportError as error:  # pragma: no cover - exercised where the extra is absent
-    raise ImportError('training needs TRL and torch: pip install "agentr1-gym[train]"') from error
+    raise ImportError(f'training needs TRL and torch: pip install "agentr1-gym[train]" ({error})') from error
 
 __all__ = ["CRITIC_FILE", "AgentPPOConfig", "AgentPPOTrainer"]
 
