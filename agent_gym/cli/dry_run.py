@@ -58,7 +58,7 @@ class Checked:
 
 
 def build_args(recipe: Recipe, output_dir: str | Path, *, elsewhere: bool, notes: list[str] | None = None, **extra: Any) -> Any:
-    """Build the AgentGRPOConfig of a recipe.
+    """Build the settings of a recipe's trainer.
 
     Args:
         recipe: resolved.
@@ -75,8 +75,9 @@ def build_args(recipe: Recipe, output_dir: str | Path, *, elsewhere: bool, notes
     """
     import torch
 
-    from agent_gym.trainers.config import AgentGRPOConfig
+    from agent_gym.trainers.kinds import TRAINERS
 
+    config = TRAINERS[recipe.algorithm].load_config()
     keywords = {**recipe.trainer, "output_dir": str(output_dir), "seed": recipe.seed, **extra}
     keywords.setdefault("report_to", "none")
     if isinstance(keywords.get("deepspeed"), str) and not Path(keywords["deepspeed"]).is_file():
@@ -90,7 +91,7 @@ def build_args(recipe: Recipe, output_dir: str | Path, *, elsewhere: bool, notes
         keywords["per_device_train_batch_size"] = int(keywords.get("per_device_train_batch_size", 8)) * recipe.gpus
     with warnings.catch_warnings(record=True) as caught, user_mistakes(TypeError, RuntimeError, NotImplementedError, AssertionError):
         warnings.simplefilter("always", UserWarning)
-        args = AgentGRPOConfig(**keywords)
+        args = config(**keywords)
     if notes is not None:
         notes += [str(one.message) for one in caught if issubclass(one.category, UserWarning)]
     return args
@@ -479,6 +480,7 @@ def _print_memory(found: Checked, screen: Console) -> None:
         tokens=tokens,
         checkpointing=True if checkpointing is None else bool(checkpointing),
         reference_model=bool(args.beta) and recipe.lora is None,
+        critic=bool(args.has_critic),
         vllm_share=args.vllm_gpu_memory_utilization if args.use_vllm and args.vllm_mode == "colocate" else (0.0 if args.use_vllm else None),
         gpu_memory_gb=recipe.gpu_memory_gb or (0.0 if args.use_vllm and args.vllm_mode != "colocate" else None),
         context_tokens=context,

@@ -106,6 +106,7 @@ def estimate(
     tokens: int,
     checkpointing: bool,
     reference_model: bool,
+    critic: bool = False,
     vllm_share: float | None,
     gpu_memory_gb: float | None,
     context_tokens: int,
@@ -121,6 +122,7 @@ def estimate(
         tokens: padded tokens of one forward and backward pass.
         checkpointing: activations are recomputed.
         reference_model: a second copy is held (beta > 0 without LoRA).
+        critic: a copy of the policy is trained as a critic, whole on each GPU.
         vllm_share: the part of the GPU that a vLLM engine in this process takes; None for none.
         gpu_memory_gb: of one GPU, if stated.
         context_tokens: of one episode, for the cache of replies sampled in this process.
@@ -143,6 +145,8 @@ def estimate(
     ]
     if reference_model:
         lines.append(("reference model", numbers.parameters * size / shards, "beta > 0"))
+    if critic:
+        lines.append(("critic", 4 * numbers.parameters * size, "weights, gradients and AdamW states, whole on each GPU"))
     if checkpointing:
         kept, how = 2.0 * numbers.layers + 34.0, "one input per layer, and one layer whole"
     else:

@@ -16,10 +16,11 @@
                                         Rows of the Agent-R1 sample schema say their environment themselves (`env` may be left out), and their
                                         reward; `judge` (address or registered name, or url and model) and `allow_functions: true` are for them
     flow: agent_env_loop                how episodes are played
-    trainer: {...}                      every field of AgentGRPOConfig
+    algorithm: grpo                     or ppo, which has a critic
+    trainer: {...}                      every field of AgentGRPOConfig; of AgentPPOConfig with ppo
     lora: {r: 16, ...}                  every field of peft.LoraConfig; leave it out to train all weights
 
-Every key is looked up where it belongs: in this table, in the environment's constructor, in the dataclasses of AgentGRPOConfig and LoraConfig. An
+Every key is looked up where it belongs: in this table, in the environment's constructor, in the dataclasses of the trainer's settings and LoraConfig. An
 unknown one is an error that names the nearest; so is one that stands twice, or a value of another type. YAML 1.1 reads `1e-6` as text; here it is
 the number that was meant.
 """
@@ -40,12 +41,13 @@ import yaml
 
 from agent_gym.cli.common import UsageError, check_env_kwargs, find_env, loading, nearest, splits_of, user_mistakes
 from agent_gym.cli.sample_files import first_environment, is_sample_file
+from agent_gym.trainers.kinds import TRAINERS
 
 __all__ = ["DATA_KEYS", "RECIPE_KEYS", "Recipe", "apply_overrides", "check_fields", "read_yaml", "resolve"]
 
 RECIPE_KEYS = (
-    "env", "env_kwargs", "eval_env_kwargs", "model", "tokenizer", "parameters", "gpus", "gpu_memory_gb", "sharding", "data", "flow", "trainer",
-    "lora", "seed", "output_dir",
+    "env", "env_kwargs", "eval_env_kwargs", "model", "tokenizer", "parameters", "gpus", "gpu_memory_gb", "sharding", "data", "flow", "algorithm",
+    "trainer", "lora", "seed", "output_dir",
 )  # fmt: skip
 DATA_KEYS = ("train_file", "train_tasks", "eval_file", "eval_tasks", "judge", "allow_functions")
 SHARDINGS = ("none", "zero2", "zero3", "fsdp")
@@ -144,7 +146,8 @@ class Recipe:
         eval_env_kwargs: its keywords for evaluation: those of training and what differs.
         model: folder or name.
         tokenizer: folder or name.
-        trainer: keywords of AgentGRPOConfig.
+        algorithm: key of `agent_gym.trainers.kinds.TRAINERS`.
+        trainer: keywords of its settings.
         lora: keywords of LoraConfig, or None.
         data: see `DATA_KEYS`.
         flow: name of the flow, or None.
@@ -166,6 +169,7 @@ class Recipe:
     lora: dict[str, Any] | None = None
     data: dict[str, Any] = field(default_factory=dict)
     flow: str | None = None
+    algorithm: str = "grpo"
     parameters: float | None = None
     gpus: int = 1
     gpu_memory_gb: float | None = None
@@ -191,7 +195,7 @@ def resolve(content: Mapping[str, Any]) -> Recipe:
     for section in _SECTIONS:
         if content.get(section) is not None and not isinstance(content[section], Mapping):
             raise UsageError(f"{section}: wanted keys and values, not {content[section]!r}")
-    for name in ("env", "model", "tokenizer", "flow", "output_dir", "sharding"):
+    for name in ("env", "model", "tokenizer", "flow", "algorithm", "output_dir", "sharding"):
         if content.get(name) is not None and not isinstance(content[name], str):
             raise UsageError(f"{name}: wanted text, not {content[name]!r}")
     if not content.get("model"):
@@ -214,6 +218,9 @@ def resolve(content: Mapping[str, Any]) -> Recipe:
     sharding = str(content.get("sharding") or "none")
     if sharding not in SHARDINGS:
         raise UsageError(f"sharding: {sharding!r} is unknown{nearest(sharding, SHARDINGS)}; choose from {', '.join(SHARDINGS)}")
+    algorithm = str(content.get("algorithm") or "grpo")
+    if algorithm not in TRAINERS:
+        raise UsageError(f"algorithm: {algorithm!r} is unknown{nearest(algorithm, TRAINERS)}; choose from {', '.join(TRAINERS)}")
     lora = content.get("lora")
     return Recipe(
         env_id=env_id,
@@ -221,10 +228,11 @@ def resolve(content: Mapping[str, Any]) -> Recipe:
         tokenizer=str(content.get("tokenizer") or content["model"]),
         env_kwargs=env_kwargs,
         eval_env_kwargs=_held_out(env_id, {**env_kwargs, **eval_kwargs}, own_env or "split" in eval_kwargs),
-        trainer=_trainer(dict(content.get("trainer") or {})),
+        trainer=_trainer(dict(content.get("trainer") or {}), algorithm),
         lora=_lora(dict(lora)) if lora is not None else None,
         data=data,
         flow=_flow(content.get("flow")),
+        algorithm=algorithm,
         parameters=_number("parameters", content.get("parameters")),
         gpus=_whole("gpus", content.get("gpus"), least=1) or 1,
         gpu_memory_gb=_number("gpu_memory_gb", content.get("gpu_memory_gb")),
@@ -299,14 +307,14 @@ def _flow(name: Any) -> str | None:
     return str(name)
 
 
-def _trainer(given: dict[str, Any]) -> dict[str, Any]:
+def _trainer(given: dict[str, Any], algorithm: str) -> dict[str, Any]:
     with user_mistakes(), loading("torch and TRL"):
-        from agent_gym.trainers.config import AgentGRPOConfig
+        config = TRAINERS[algorithm].load_config()
     owned = {"output_dir": "it is the run's folder (--output-dir)", "seed": "it is the recipe's own key (seed, or --seed)"}
     for name, why in owned.items():
         if name in given:
             raise UsageError(f"trainer.{name}: {why}")
-    return check_fields("trainer", given, AgentGRPOConfig)
+    return check_fields("trainer", given, config)
 
 
 def _lora(given: dict[str, Any]) -> dict[str, Any]:

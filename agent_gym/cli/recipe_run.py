@@ -1,4 +1,4 @@
-"""The run of a recipe: evaluate, train by GRPO, evaluate again, with everything in one run folder."""
+"""The run of a recipe: evaluate, train, evaluate again, with everything in one run folder."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from agent_gym.policies import TransformersPolicy
 from agent_gym.runs import RunFolder
 from agent_gym.trainers.environments import read_row
 from agent_gym.trainers.grpo import AgentGRPOTrainer
+from agent_gym.trainers.kinds import TRAINERS
 from agent_gym.trainers.replay import keep_in_run
 from agent_gym.trainers.run_callback import RunCallback
 from agent_gym.trajectory import Trajectory
@@ -95,7 +96,7 @@ def _trainer(recipe: Recipe, args: Any, planned: Rows) -> AgentGRPOTrainer:
 
         more["peft_config"] = LoraConfig(**recipe.lora)
     evaluates = str(getattr(args.eval_strategy, "value", args.eval_strategy)) != "no"
-    return AgentGRPOTrainer(
+    made: AgentGRPOTrainer = TRAINERS[recipe.algorithm].load_trainer()(
         recipe.model,
         args,
         env=recipe.env_id,
@@ -106,6 +107,7 @@ def _trainer(recipe: Recipe, args: Any, planned: Rows) -> AgentGRPOTrainer:
         flow=recipe.flow,
         **more,
     )
+    return made
 
 
 def _rows(recipe: Recipe, args: Any) -> Rows:

@@ -1,4 +1,4 @@
-"""`agent-gym train`: the embedded run, or GRPO on a model of yours by a recipe.
+"""`agent-gym train`: the embedded run, or a recipe on a model of yours; by GRPO, or by PPO with a critic.
 
 Both write the same run folder (see `agent_gym.runs`). The first Ctrl-C lets the update in hand finish, saves and ends; the second ends at once. Either way
 the folder goes on with --resume.
@@ -34,6 +34,7 @@ from agent_gym.cli.recipe import Recipe, apply_overrides, check_fields, read_yam
 from agent_gym.cli.sample_files import judge_of
 from agent_gym.runs import RunFolder
 from agent_gym.trainers.advantages import check_advantage
+from agent_gym.trainers.kinds import TRAINERS
 from agent_gym.trainers.presets import DEFAULT_ENV, PRESETS
 
 if TYPE_CHECKING:
@@ -80,9 +81,12 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError(f"data: wanted keys and values, not {before!r}")
         content["data"] = {**before, **{name: value for name, value in data.items() if value is not None}}
     content = apply_overrides(content, args.overrides)
+    if args.algorithm is not None:
+        content["algorithm"] = args.algorithm
     if args.advantage is not None:
+        kind = TRAINERS.get(str(content.get("algorithm") or "grpo"))
         with user_mistakes():
-            check_advantage(args.advantage)
+            check_advantage(args.advantage, critic=kind is None or kind.critic)  # an unknown name is the recipe's to refuse
         content["trainer"] = {**(content.get("trainer") or {}), "advantage": args.advantage}
     replay = _replay_settings(args)
     if replay:
@@ -135,6 +139,7 @@ def _earlier_run(args: argparse.Namespace) -> RunFolder | None:
         "overrides",
         "env_arg",
         "seed",
+        "algorithm",
         "advantage",
         "data",
         "judge",
@@ -232,8 +237,9 @@ def _embedded_run(args: argparse.Namespace, earlier: RunFolder | None) -> int:
 
         preset = get_preset(env_id)
     overrides = apply_overrides({}, args.overrides)
-    if args.advantage is not None:
-        overrides["advantage"] = args.advantage
+    for name in ("algorithm", "advantage"):
+        if getattr(args, name) is not None:
+            overrides[name] = getattr(args, name)
     replay = _replay_settings(args)
     if replay:
         overrides["replay"] = {**(overrides.get("replay") or {}), **replay}
@@ -321,7 +327,7 @@ def _smoke(recipe: Recipe) -> Recipe:
         **recipe.trainer,
         "max_steps": _SMOKE_UPDATES,
         "num_generations": min(group, 2),
-        "per_device_train_batch_size": min(group, 2),
+        "per_device_train_batch_size": 2,
         "gradient_accumulation_steps": 1,
         "save_strategy": "no",
         "eval_strategy": "no",

@@ -26,6 +26,8 @@ SMALL_CHARTS: tuple[tuple[str, str], ...] = (
     ("rollout/action_tokens", "Sampled tokens per episode"),
     ("reward", "Mean return"),
     ("frac_reward_zero_std", "Groups without variance"),
+    ("critic/explained_variance", "What the critic explains"),
+    ("critic/value_loss", "Value loss of the critic"),
     ("entropy", "Entropy"),
     ("logp_diff/mean", "Sampler against trainer"),
     ("rollout/invalid_frac", "Invalid actions"),

@@ -1,7 +1,7 @@
 """Training: trajectories become rows, rows become gradients.
 
 `rows` (prefix merging, micro-batch planning), `advantages` (a registry of estimators) and `metrics` know neither TRL nor torch; `config` and
-`grpo` hold the trainer on TRL. The heavy names are imported on first use, so `import agent_gym.trainers` loads neither torch nor TRL.
+`grpo` hold the trainer on TRL, `ppo` and `critic` the one with a critic. The heavy names are imported on first use, so `import agent_gym.trainers` loads neither torch nor TRL.
 """
 
 from __future__ import annotations
@@ -17,14 +17,29 @@ if TYPE_CHECKING:
     from agent_gym.trainers.config import AgentGRPOConfig
     from agent_gym.trainers.grpo import AgentGRPOTrainer
     from agent_gym.trainers.metrics import METRICS
+    from agent_gym.trainers.ppo import AgentPPOTrainer
+    from agent_gym.trainers.ppo_config import AgentPPOConfig
     from agent_gym.trainers.replay import ReplayBuffer
     from agent_gym.trainers.rows import build_rows, plan
 
-__all__ = ["METRICS", "AgentGRPOConfig", "AgentGRPOTrainer", "ReplayBuffer", "build_rows", "get_advantage", "plan", "register_advantage"]
+__all__ = [
+    "METRICS",
+    "AgentGRPOConfig",
+    "AgentGRPOTrainer",
+    "AgentPPOConfig",
+    "AgentPPOTrainer",
+    "ReplayBuffer",
+    "build_rows",
+    "get_advantage",
+    "plan",
+    "register_advantage",
+]
 
 _WHERE = {
     "AgentGRPOConfig": "config",
     "AgentGRPOTrainer": "grpo",
+    "AgentPPOConfig": "ppo_config",
+    "AgentPPOTrainer": "ppo",
     "METRICS": "metrics",
     "ReplayBuffer": "replay",
     "build_rows": "rows",

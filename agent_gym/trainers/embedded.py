@@ -1,6 +1,6 @@
 """The embedded run: a tiny model, made here, learns an environment by multi-turn reinforcement learning, on a two-core CPU without any download.
 
-It is the ordinary path in small: a registered environment, the default tokenizer and its chat template, `AgentGRPOTrainer` and `evaluate`. Only the
+It is the ordinary path in small: a registered environment, the default tokenizer and its chat template, the trainers and `evaluate`. Only the
 model is particular to it, and how it is started: by imitation of an imperfect expert. What differs between environments stands in a preset
 (`agent_gym.trainers.presets`): the tasks, the warm start, the settings.
 
@@ -28,11 +28,10 @@ from agent_gym.evaluation import MODEL_ARMS, Evaluation, Played, evaluate
 from agent_gym.policies import TransformersPolicy
 from agent_gym.runs import RunFolder
 from agent_gym.trainers.advantages import get_advantage
-from agent_gym.trainers.config import AgentGRPOConfig
 from agent_gym.trainers.environments import EnvironmentMaker
-from agent_gym.trainers.grpo import AgentGRPOTrainer
+from agent_gym.trainers.kinds import get_trainer
 from agent_gym.trainers.presets import DEFAULT_ENV, get_preset
-from agent_gym.trainers.presets.base import EmbeddedConfig, Preset
+from agent_gym.trainers.presets.base import PPO_DEFAULTS, EmbeddedConfig, Preset
 from agent_gym.trainers.replay import ReplayBuffer, keep_in_run
 from agent_gym.trainers.run_callback import RunCallback
 
@@ -181,8 +180,8 @@ class _Run:
     # ------------------------------------------------------------------------------------------------ reinforcement learning
 
     def train(self, resume: bool, interrupt: Interrupt | None) -> bool:
-        """Train by GRPO. Returns whether it came to its end."""
-        config = self.config
+        """Train. Returns whether it came to its end."""
+        config, kind = self.config, get_trainer(self.config.algorithm)
         checkpoint = self.run.latest_checkpoint() if resume else None
         if checkpoint is not None and self.updates_of(checkpoint) >= config.updates:
             # Only the end was missing, and the trainer would make one update more.
@@ -192,7 +191,7 @@ class _Run:
         self.preset.prepare(model)
         episodes = config.tasks_per_update * config.num_generations
         halves = 2 if episodes % (2 * config.num_generations) == 0 else 1  # two micro-steps: shorter rows are padded less
-        args = AgentGRPOConfig(
+        args = kind.load_config()(
             output_dir=str(self.run.checkpoints),
             per_device_train_batch_size=episodes // halves,
             gradient_accumulation_steps=halves,
@@ -220,8 +219,9 @@ class _Run:
             disable_tqdm=True,
             log_level="error",
             **({"replay_ratio": config.replay["ratio"]} if "ratio" in config.replay else {}),
+            **(self.critic_settings() if kind.critic else {}),
         )
-        trainer = AgentGRPOTrainer(
+        trainer = kind.load_trainer()(
             model,
             args,
             env=self.preset.env_id,
@@ -247,6 +247,11 @@ class _Run:
             return False
         self.save(trainer.accelerator.unwrap_model(trainer.model), "final")
         return True
+
+    def critic_settings(self) -> dict[str, Any]:
+        """The fields of AgentPPOConfig that the settings hold; a warm-up is counted in updates here, and in optimiser steps there."""
+        settings = {**PPO_DEFAULTS, **self.config.ppo}
+        return {**settings, "critic_warmup_updates": self.config.num_iterations * settings.get("critic_warmup_updates", 0)}
 
     def updates_of(self, checkpoint: Path) -> int:
         """How many updates a checkpoint has behind it; its name counts optimiser steps."""

@@ -111,7 +111,7 @@ def random_batch(seed: int, groups: int = 4, size: int = 2, **options: Any) -> l
     return [random_trajectory(rng, f"g{number}", **options) for number in range(groups) for _ in range(size)]
 
 
-def make_args(folder: Any, **settings: Any) -> AgentGRPOConfig:
+def make_args(folder: Any, config: type[AgentGRPOConfig] = AgentGRPOConfig, **settings: Any) -> Any:
     defaults: dict[str, Any] = {
         "output_dir": str(folder),
         "use_cpu": True,
@@ -128,20 +128,21 @@ def make_args(folder: Any, **settings: Any) -> AgentGRPOConfig:
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return AgentGRPOConfig(**{**defaults, **settings})
+        return config(**{**defaults, **settings})
 
 
 def rows_for(number: int = 64) -> list[dict[str, Any]]:
     return [{"env_id": "Toy", "env_kwargs": {}, "seed": seed} for seed in range(number)]
 
 
-def make_trainer(folder: Any, trajectories: Sequence[Trajectory] | Any, model: Any = None, **settings: Any) -> AgentGRPOTrainer:
+def make_trainer(
+    folder: Any, trajectories: Sequence[Trajectory] | Any, model: Any = None, *, kind: Any = AgentGRPOTrainer, **settings: Any
+) -> Any:
     """A trainer whose rollouts are given: a fixed batch, or a rollout function."""
-    extra = {
-        name: settings.pop(name) for name in ("callbacks", "peft_config", "eval_dataset", "train_dataset", "replay") if name in settings
-    }
+    names = ("callbacks", "peft_config", "eval_dataset", "train_dataset", "replay", "critic")
+    extra = {name: settings.pop(name) for name in names if name in settings}
     rollout = trajectories if callable(trajectories) else (lambda trainer, examples: list(trajectories))
-    return AgentGRPOTrainer(
+    return kind(
         model=make_model() if model is None else model,
         args=make_args(folder, **{"is_correction": "none", **settings}),
         env=lambda row: None,

@@ -86,7 +86,7 @@ class Estimator:
         others = ", ".join(sorted(name for name, item in _registry.items() if not item.needs_values))
         return (
             f"advantage={self.name!r} needs the values of a critic (values=, bootstrap=) and there is none here; "
-            f"choose one that needs no critic: {others}"
+            f"train with one (AgentPPOTrainer, --algorithm ppo), or choose an estimator that needs none: {others}"
         )
 
 

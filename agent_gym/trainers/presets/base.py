@@ -5,21 +5,36 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from agent_gym.chat import load_tokenizer
 from agent_gym.trainers.advantages import check_advantage
+from agent_gym.trainers.critic_settings import check_critic_settings
+from agent_gym.trainers.kinds import get_trainer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM
 
-__all__ = ["REPLAY_KEYS", "EmbeddedConfig", "Preset", "Report", "Splits", "Success"]
+__all__ = ["PPO_DEFAULTS", "PPO_KEYS", "REPLAY_KEYS", "EmbeddedConfig", "Preset", "Report", "Splits", "Success"]
 
 Report = Callable[[int, int, Mapping[str, Any]], None]
 """Told how a warm start goes on: (step, total, values)."""
 Success = Callable[[Any], float]
 """The preset's figure (see `Preset.figure`) of a model that is sampled on tasks of the curve's split."""
 Own = TypeVar("Own", bound="EmbeddedConfig")
+PPO_KEYS = (
+    "critic_learning_rate",
+    "critic_epochs",
+    "critic_minibatches",
+    "critic_warmup_updates",
+    "value_clip",
+    "gamma",
+    "lam",
+    "critic_lam",
+)
+PPO_DEFAULTS: Mapping[str, Any] = MappingProxyType({"critic_learning_rate": 2e-3, "critic_epochs": 2, "critic_minibatches": 2})
+"""Settings of the critic in an embedded run that are not those of `AgentPPOConfig`."""
 SCHEDULES = ("constant", "linear", "cosine")
 REPLAY_KEYS = ("files", "ratio", "max_age", "correction", "base_version")
 
@@ -48,7 +63,7 @@ class EmbeddedConfig:
             the clipped loss keeps it near the weights that played.
         tasks_per_update: tasks in a generation batch.
         num_generations: episodes per task.
-        learning_rate: of GRPO.
+        learning_rate: of the policy.
         lr_scheduler_type: "constant", or how the learning rate falls to nothing over the run: "linear" or "cosine".
         max_grad_norm: gradients are cut down to this norm. A batch with few successes can have one several times larger than the others.
         max_action_tokens: longest reply, in tokens.
@@ -57,10 +72,12 @@ class EmbeddedConfig:
         curve_every: updates between two points of the curve.
         save_every: updates between two checkpoints.
         warm_start: of the warm start; a dataclass.
-        advantage: name of the estimator (see `agent_gym.trainers.advantages`), one that needs no critic.
+        algorithm: "grpo", or "ppo", which has a critic (see `agent_gym.trainers.kinds`).
+        advantage: name of the estimator (see `agent_gym.trainers.advantages`); empty for the algorithm's own: grpo, or step_gae.
         advantage_kwargs: its settings.
         replay: episodes that are trained on again: `files`, and optionally `ratio`, `max_age`, `correction`, `base_version` (the fields `replay_*` of
             `AgentGRPOConfig`); empty replays nothing.
+        ppo: settings of the critic: any of `PPO_KEYS`, fields of `AgentPPOConfig`; what is left out is as in `PPO_DEFAULTS`.
     """
 
     updates: int = 50
@@ -76,9 +93,11 @@ class EmbeddedConfig:
     curve_every: int = 10
     save_every: int = 10
     warm_start: Any = None
-    advantage: str = "grpo"
+    algorithm: str = "grpo"
+    advantage: str = ""
     advantage_kwargs: Mapping[str, Any] = field(default_factory=dict)
     replay: Mapping[str, Any] = field(default_factory=dict)
+    ppo: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Take a mapping for the warm start, as a configuration file gives it, and check the sizes.
@@ -89,8 +108,18 @@ class EmbeddedConfig:
         if isinstance(self.warm_start, Mapping):
             make = next(one.default_factory for one in fields(self) if one.name == "warm_start")
             object.__setattr__(self, "warm_start", replace(make(), **self.warm_start))  # type: ignore[operator]  # every preset has one
-        check_advantage(self.advantage, self.advantage_kwargs)
-        least = {"updates": 1, "num_iterations": 1, "tasks_per_update": 1, "num_generations": 2, "max_action_tokens": 1, "eval_tasks": 1}
+        kind = get_trainer(self.algorithm)
+        object.__setattr__(self, "advantage", self.advantage or kind.advantage)
+        check_advantage(self.advantage, self.advantage_kwargs, critic=kind.critic)
+        unknown = sorted(set(self.ppo) - set(PPO_KEYS))
+        if unknown or (self.ppo and not kind.critic):
+            what = f"unknown are {', '.join(unknown)}" if unknown else f"algorithm={self.algorithm!r} has no critic"
+            raise ValueError(f"ppo has the keys {', '.join(PPO_KEYS)}; {what}")
+        if kind.critic:
+            replayed = str(self.replay.get("correction", "token_truncate")) if self.replay else None
+            check_critic_settings(self.advantage, self.advantage_kwargs, self.ppo, replayed=replayed)
+        least = {"updates": 1, "num_iterations": 1, "tasks_per_update": 1, "num_generations": 1 if kind.critic else 2}
+        least |= {"max_action_tokens": 1, "eval_tasks": 1}
         least |= {"curve_tasks": 0, "curve_every": 1, "save_every": 1}
         for name, low in least.items():
             if getattr(self, name) < low:

@@ -1,0 +1,71 @@
+"""The trainers by name, for command lines, recipes and the embedded run. Knows neither TRL nor torch until one is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+__all__ = ["TRAINERS", "TrainerKind", "get_trainer"]
+
+
+class TrainerKind(NamedTuple):
+    """A trainer.
+
+    Attributes:
+        title: for people.
+        config: where its settings are, "module:Class".
+        trainer: where it is, "module:Class".
+        advantage: the estimator that it takes where none is named.
+        critic: whether it has a critic.
+    """
+
+    title: str
+    config: str
+    trainer: str
+    advantage: str
+    critic: bool
+
+    def load_config(self) -> Any:
+        """Return the class of its settings."""
+        return _load(self.config)
+
+    def load_trainer(self) -> Any:
+        """Return the class of the trainer."""
+        return _load(self.trainer)
+
+
+def _load(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
+TRAINERS: Mapping[str, TrainerKind] = MappingProxyType(
+    {
+        "grpo": TrainerKind(
+            "GRPO", "agent_gym.trainers.config:AgentGRPOConfig", "agent_gym.trainers.grpo:AgentGRPOTrainer", "grpo", critic=False
+        ),
+        "ppo": TrainerKind(
+            "PPO", "agent_gym.trainers.ppo_config:AgentPPOConfig", "agent_gym.trainers.ppo:AgentPPOTrainer", "step_gae", critic=True
+        ),
+    }
+)
+"""Name -> trainer."""
+
+
+def get_trainer(name: str) -> TrainerKind:
+    """Look a trainer up.
+
+    Args:
+        name: a key of `TRAINERS`.
+
+    Returns:
+        The trainer.
+
+    Raises:
+        ValueError: with the names that exist.
+    """
+    if name not in TRAINERS:
+        raise ValueError(f"there is no trainer {name!r}; choose one of {', '.join(TRAINERS)}")
+    return TRAINERS[name]
