@@ -8,7 +8,7 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
-from test_cli_train import arguments, stop_at_once, tiny_model  # noqa: F401  # a fixture
+from test_cli_train import arguments, stop_at_once
 
 from agent_gym.cli import main
 from agent_gym.cli import train as train_module
