@@ -60,7 +60,7 @@ def test_settings_of_the_critic_are_checked_before_anything_begins(capsys: pytes
 
 
 def test_a_recipe_with_a_critic_is_checked_and_its_memory_counted(
-    tiny_model: str,  # noqa: F811
+    tiny_model: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     recipe = {"env": "AgentR1/HotpotQA-v0", "model": tiny_model, "algorithm": "ppo", "data": {"train_tasks": 4, "eval_tasks": 0}}
@@ -91,7 +91,7 @@ def test_the_critic_is_held_whole_on_each_gpu() -> None:
 
 
 def test_a_run_with_a_critic_stops_and_goes_on_and_leaves_a_policy_alone(
-    tiny_model: str,  # noqa: F811
+    tiny_model: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -115,7 +115,7 @@ def test_a_run_with_a_critic_stops_and_goes_on_and_leaves_a_policy_alone(
     assert not any("backbone" in name or "head.bias" in name for name in load_file(final / "model.safetensors"))
 
 
-def test_the_smoke_run_of_groups_of_one_has_two_episodes(tiny_model: str) -> None:  # noqa: F811
+def test_the_smoke_run_of_groups_of_one_has_two_episodes(tiny_model: str) -> None:
     assert main(arguments(tiny_model, "--algorithm", "ppo", "--set", "trainer.num_generations=1", "--smoke")) == 0
     run = RunFolder.open("run")
     assert [one["rollout/episodes"] for one in run.metrics("train")] == [2.0, 2.0]
