@@ -91,6 +91,7 @@ class FakeServer:
         self.lock = threading.Lock()
         self.weight_version = "default"
         self.slow = 0.0
+        self.slow_prompt: list[int] | None = None  # the one that is slow; None: all are
         self.missing: set[str] = set()
         handler = type("Handler", (_Handler,), {"owner": self})
         self.http = ThreadingHTTPServer(("127.0.0.1", port), handler)
@@ -146,7 +147,7 @@ class FakeServer:
             self.running += 1
         try:
             future = self.loop.submit(policy.generate(prompt, sampling))
-            began, slow = time.monotonic(), self.slow
+            began, slow = time.monotonic(), self.slow if self.slow_prompt in (None, prompt) else 0.0
             while True:
                 with contextlib.suppress(NotYet):
                     generation = future.result(0.01)
@@ -502,6 +503,8 @@ class FakeSGLang(FakeServer):
         if not 0 <= given["sampling_seed"] < 2**31 or given["top_k"] == 0 or given["n"] != 1 or not request["return_logprob"]:
             raise Refusal(400, "this is nothing that a policy should ask for")
         self.overflows += len(prompt) + asked > self.max_model_len
+        if max(prompt) >= self.vocabulary:
+            raise Refusal(400, f"The input_ids {prompt} contains values greater than the vocab size ({self.vocabulary}).")
         if len(prompt) >= self.max_model_len:
             raise Refusal(
                 400,

@@ -174,7 +174,7 @@ def test_a_broken_policy_fails_the_contract(mutant: str, monkeypatch: pytest.Mon
     broken = LocalArm("vllm", tmp_path)
     with serving(broken.server):  # type: ignore[arg-type]
         if mutant == "cancelled in words alone":
-            broken.server.slow = 8.0  # type: ignore[union-attr]  # longer than the check waits
+            broken.server.slow, broken.server.slow_prompt = 60.0, [4, 5]  # type: ignore[union-attr]  # the doomed request lasts longer than the check waits
         mutate(monkeypatch)
         with pytest.raises((AssertionError, EngineError)):
             asyncio.run(CHECKS[check](broken))

@@ -24,14 +24,15 @@ from typing import Any
 
 import pytest
 from engine_servers import ANSWER_MEMBERS, CHOICE_MEMBERS
+from helpers import require
 from policy_contract import CHECKS, Arm
 
 from agent_gym.chat import load_tokenizer
 from agent_gym.policies import Sampling, VLLMPolicy
 from agent_gym.policies.vllm_policy import VLLMServer
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+torch = require("torch")
+transformers = require("transformers")
 
 pytestmark = pytest.mark.vllm_engine
 
