@@ -154,9 +154,14 @@ async def greedy_takes_the_likeliest(arm: Arm) -> None:
 
 async def a_cancelled_request_leaves_the_others_alone(arm: Arm) -> None:
     """And ends in the engine."""
+    await arm.policy.generate([6, 7], Sampling(max_tokens=1, seed=0))  # behind it a policy knows its engine
     doomed = asyncio.create_task(arm.policy.generate([4, 5], Sampling(max_tokens=arm.max_context - 2, seed=0)))
+    for _ in range(10 if not arm.ends_requests else 1000):  # a request that never reached the engine could not be ended there
+        await asyncio.sleep(0.005)
+        if arm.unfinished():
+            break
     kept = asyncio.create_task(arm.policy.generate([6, 7], Sampling(max_tokens=30, seed=1)))
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0)
     doomed.cancel()
     reply = await kept
     alone = await arm.policy.generate([6, 7], Sampling(max_tokens=30, seed=1))
