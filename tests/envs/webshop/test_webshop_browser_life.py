@@ -120,18 +120,7 @@ def test_the_environment_in_the_browser_is_the_one_in_text() -> None:
 @pytest.mark.slow
 def test_it_conforms_in_the_browser() -> None:
     """What a front end could spoil. Every environment here starts a browser; what both front ends share is checked without one (test_webshop_env.py)."""
-    checks = (
-        "gymnasium_api",
-        "info_keys",
-        "ends_apart",
-        "interleaved",
-        "reset_leak",
-        "expert_succeeds",
-        "token_exactness",
-        "control_tokens",
-        "invalid_actions",
-        "close_twice",
-    )
+    checks = ("gymnasium_api", "ends_apart", "reset_leak", "expert_succeeds", "token_exactness")  # and what these need
     report = check_agent_env("AgentR1/WebShop-v0", checks=checks, kwargs={"level": "small", "browser": True, "action_format": "line"})
     report.raise_if_failed()
 
