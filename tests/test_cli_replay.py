@@ -142,7 +142,8 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 SMALL = {
-    "updates": 2, "eval_tasks": 2, "curve_tasks": 0, "tasks_per_update": 2, "num_generations": 4, "max_action_tokens": 6, "save_every": 1,
+    "updates": 2, "num_iterations": 1, "eval_tasks": 2, "curve_tasks": 0, "tasks_per_update": 2, "num_generations": 4, "max_action_tokens": 6,
+    "save_every": 1,
 }  # fmt: skip
 
 
