@@ -309,7 +309,9 @@ def test_format_and_search_cost_are_parts_of_their_own_and_off_by_default(env: H
 
 def test_metrics_follow_the_episode(env: HotpotQAEnv) -> None:
     _, start = env.reset(options={"task": ROW})
-    assert (start["supporting_recall"], start["n_searches"], start["question_type"], start["level"]) == (0.0, 0, "bridge", "full")
+    assert (start["supporting_recall"], start["n_searches"], start["question_type"], start["level"]) == (0.0, 0, "bridge", "hard"), (
+        "a task that is handed over has its own level"
+    )
     *_, info = env.step(env.encode_action(call(env, "engineer")))
     assert (info["supporting_recall"], info["n_searches"], info["em"], info["f1"]) == (0.5, 1, 0.0, 0.0)
     *_, info = env.step(env.encode_action("<answer>in Sennor</answer>"))
