@@ -52,9 +52,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Let a worker that a thread or a process of its own keeps alive show its stacks and end, instead of holding the whole run."""
+    """Let a worker that a thread or a process of its own keeps alive show its stacks and end, instead of holding the whole run.
+
+    A worker without further tests waits for the others, so that twenty minutes are needed to tell one from the other.
+    """
     if hasattr(session.config, "workerinput"):
-        faulthandler.dump_traceback_later(90, exit=True, file=sys.__stderr__)
+        faulthandler.dump_traceback_later(1200, exit=True, file=sys.__stderr__)
 
 
 OPT_IN = {"real_model": "--real-model", "vllm_engine": "--vllm-engine"}
