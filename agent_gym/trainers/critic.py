@@ -190,5 +190,7 @@ def value_loss(values: torch.Tensor, old: torch.Tensor, targets: torch.Tensor, c
     plain = (values - targets).square()
     if clip is None:
         return ValueLoss(0.5 * plain, torch.zeros_like(plain, dtype=torch.bool))
-    held = (old + (values - old).clamp(-clip, clip) - targets).square()
-    return ValueLoss(0.5 * torch.maximum(plain, held), (held > plain).detach())
+    moved = (values - old).detach()
+    held = (old + moved.clamp(-clip, clip) - targets).square()
+    clipped = (moved.abs() > clip) & (held > plain.detach())  # within reach the two differ by a rounding alone
+    return ValueLoss(0.5 * torch.where(clipped, held, plain), clipped)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from peft import LoraConfig, get_peft_model
 from ppo_training import knowing, limited, mixed_batch, said_by_hand, states_of
@@ -126,15 +126,24 @@ def test_an_untrained_critic_says_nothing() -> None:
 # ------------------------------------------------------------------------------------------------ what it is trained by
 
 
-def textbook(value: float, old: float, target: float, clip: float) -> tuple[float, float]:
-    """PPO's value loss of one state and its derivative, in plain Python."""
+def textbook(value: float, old: float, target: float, clip: float) -> tuple[float, float, bool]:
+    """PPO's value loss of one state, its derivative, and whether the clip holds it, in plain Python."""
     held = old + min(max(value - old, -clip), clip)
-    if (held - target) ** 2 > (value - target) ** 2:
-        return 0.5 * (held - target) ** 2, 0.0
-    return 0.5 * (value - target) ** 2, value - target
+    if abs(value - old) > clip and (held - target) ** 2 > (value - target) ** 2:
+        return 0.5 * (held - target) ** 2, 0.0, True
+    return 0.5 * (value - target) ** 2, value - target, False
+
+
+def at_a_kink(value: float, old: float, target: float, clip: float) -> bool:
+    """Whether a rounding decides which branch holds: on the edge of the clip, or the two errors equal beyond it."""
+    held = old + min(max(value - old, -clip), clip)
+    beyond = abs(value - old) > clip - 1e-9
+    return beyond and abs(abs(held - target) - abs(value - target)) < 1e-9
 
 
 @settings(max_examples=200, deadline=None)
+@example([(0.15, 2.0, 1.0)], 2.0)  # within reach, where old + (value - old) is not value to the last bit
+@example([(1.0, 0.0, 0.75)], 0.5)  # beyond it, both errors equal
 @given(st.lists(st.tuples(*[st.floats(-5, 5) for _ in range(3)]), min_size=1, max_size=8), st.floats(0.01, 3.0))
 def test_the_clipped_value_loss_and_its_gradient_are_those_of_the_textbook(states: list[tuple[float, float, float]], clip: float) -> None:
     values, old, targets = (torch.tensor(column, dtype=torch.float64) for column in zip(*states, strict=True))
@@ -142,12 +151,11 @@ def test_the_clipped_value_loss_and_its_gradient_are_those_of_the_textbook(state
     terms = value_loss(values, old, targets, clip)
     terms.loss.sum().backward()
     for number, state in enumerate(states):
-        loss, slope = textbook(*state, clip)
+        loss, slope, clipped = textbook(*state, clip)
         assert float(terms.loss[number].detach()) == pytest.approx(loss, abs=1e-12)
-        if abs(abs(state[0] - state[1]) - clip) > 1e-9 and abs(state[0] - state[2]) > 1e-9:  # but at the kinks
-            inside = abs(state[0] - state[1]) < clip
-            assert float(values.grad[number]) == pytest.approx(state[0] - state[2] if inside else slope, abs=1e-12)
-            assert bool(terms.clipped[number]) == (slope == 0.0 and not inside)
+        if not at_a_kink(*state, clip):
+            assert float(values.grad[number]) == pytest.approx(slope, abs=1e-12)
+            assert bool(terms.clipped[number]) is clipped
 
 
 def test_a_table_of_the_value_loss() -> None:
