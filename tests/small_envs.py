@@ -28,6 +28,13 @@ class Parrot(AgentEnv):
         return lambda: self.word
 
 
+class Odd(Parrot):
+    """Pays for replies whose ids have an odd sum, so that batches have a signal whatever the model writes."""
+
+    def _respond(self, action: Action) -> Outcome:
+        return Outcome(super()._respond(action).observation, reward=float(sum(action.token_ids) % 2), info={"is_success": False})
+
+
 class ToolParrot(Parrot):
     """The same, answering with two tool messages."""
 

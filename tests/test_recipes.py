@@ -77,12 +77,16 @@ def test_every_key_of_a_recipe_matters(path: Path, capsys: pytest.CaptureFixture
             assert wrong in str(caught.value)
 
 
-def test_vllm_is_known_and_refused_until_there_is_one(capsys: pytest.CaptureFixture[str]) -> None:
-    recipe = write({**SMALL, "trainer": {"use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.3}})
-    assert main(["train", "--config", recipe, "--dry-run"]) == 0
-    assert "later version" in " ".join(capsys.readouterr().out.split())
-    assert main(["train", "--config", recipe, "--output-dir", "run"]) == 2
-    assert "later version" in capsys.readouterr().err and not Path("run").exists()
+def test_a_dry_run_says_what_the_run_wants_of_its_engine_and_refuses_what_the_run_would(capsys: pytest.CaptureFixture[str]) -> None:
+    server = write({**SMALL, "trainer": {"use_vllm": True, "vllm_mode": "server"}}, "server.yaml")
+    assert main(["train", "--config", server, "--dry-run"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "asks a vLLM server for its replies" in shown and "vLLM engine" not in shown
+    inside = write({**SMALL, "trainer": {"use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.3}}, "inside.yaml")
+    assert main(["train", "--config", inside, "--dry-run"]) == 0
+    assert "starts a vLLM engine in its own process" in " ".join(capsys.readouterr().out.split())
+    assert main(["train", "--config", inside, "--dry-run", "--set", "gpus=2"]) == 2
+    assert "an engine in each of them is not supported" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

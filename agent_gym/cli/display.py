@@ -34,10 +34,12 @@ class TrainDisplay:
 
     Args:
         figure: what counts, shown as it grows: "success", or one of the environment's metrics.
+        silent: shows nothing, for all processes of a run but the first.
     """
 
-    def __init__(self, figure: str = "success") -> None:
+    def __init__(self, figure: str = "success", *, silent: bool = False) -> None:
         self._figure = figure
+        self._silent = silent
         self.screen = console()
         self._bar = progress_bar()
         self._tasks: dict[str, Any] = {}
@@ -67,6 +69,8 @@ class TrainDisplay:
 
     def say(self, text: str, style: str = "") -> None:
         """Print a line above the bars."""
+        if self._silent:
+            return
         target = self._bar.console if self._live else self.screen
         target.print(text, style=style or None, markup=False, highlight=False, soft_wrap=True)
 
@@ -79,6 +83,8 @@ class TrainDisplay:
             total: of the phase.
             values: what was measured; what counts, loss and the like are shown.
         """
+        if self._silent:
+            return
         note = self._note(values or {})
         if phase not in self._tasks:
             self._tasks[phase] = self._bar.add_task(f"{phase:<12}", total=max(total, 1), note="")

@@ -337,8 +337,19 @@ def check(recipe: Recipe, output_dir: str | Path = "run") -> Checked:
             "load float32 (bf16: true still computes in bfloat16), or train a lora"
         )
     if args.use_vllm:
-        notes.append("use_vllm: known and checked, but a real run with vLLM comes with a later version and is refused until then")
+        notes.append(_engine_note(recipe, args))
     return found
+
+
+def _engine_note(recipe: Recipe, args: Any) -> str:
+    """What the run will want of its engine, in words; an engine that it would refuse is refused here."""
+    from agent_gym.trainers.engine import check_engine_settings
+
+    with user_mistakes():
+        check_engine_settings(args, processes=recipe.gpus)
+    if args.vllm_mode == "server":
+        return "use_vllm: the run asks a vLLM server for its replies and gives it the weights of each update; it has to be started first (docs/vllm.md)"
+    return "use_vllm: the run starts a vLLM engine in its own process (extra vllm)"
 
 
 def _replayed(args: Any, tokenizer: Any) -> str:
@@ -482,7 +493,7 @@ def _print_memory(found: Checked, screen: Console) -> None:
         reference_model=bool(args.beta) and recipe.lora is None,
         critic=bool(args.has_critic),
         vllm_share=args.vllm_gpu_memory_utilization if args.use_vllm and args.vllm_mode == "colocate" else (0.0 if args.use_vllm else None),
-        gpu_memory_gb=recipe.gpu_memory_gb or (0.0 if args.use_vllm and args.vllm_mode != "colocate" else None),
+        gpu_memory_gb=recipe.gpu_memory_gb,
         context_tokens=context,
         episodes=min(128, per_device * args.steps_per_generation),
     )

@@ -123,7 +123,7 @@ def estimate(
         checkpointing: activations are recomputed.
         reference_model: a second copy is held (beta > 0 without LoRA).
         critic: a copy of the policy is trained as a critic, whole on each GPU.
-        vllm_share: the part of the GPU that a vLLM engine in this process takes; None for none.
+        vllm_share: the part of the GPU that a vLLM engine in this process takes; 0 for one on other GPUs, None where the model itself samples.
         gpu_memory_gb: of one GPU, if stated.
         context_tokens: of one episode, for the cache of replies sampled in this process.
         episodes: sampled at once on one GPU.
@@ -159,7 +159,7 @@ def estimate(
             f"tiles of {_LM_HEAD_TILE} positions, float32, forward and backward",
         )
     )
-    if vllm_share is not None and gpu_memory_gb is not None:
+    if vllm_share and gpu_memory_gb is not None:
         lines.append(
             ("vLLM engine", vllm_share * gpu_memory_gb * GIB, f"vllm_gpu_memory_utilization {vllm_share:g} of {gpu_memory_gb:g} GiB")
         )

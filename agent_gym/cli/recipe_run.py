@@ -8,15 +8,17 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from accelerate.utils import gather_object
+
 from agent_gym._names import as_ids
-from agent_gym.cli.common import user_mistakes
+from agent_gym.cli.common import UsageError, user_mistakes
 from agent_gym.cli.display import TrainDisplay
 from agent_gym.cli.dry_run import Rows, build_args, build_rows, make_maker
 from agent_gym.cli.recipe import Recipe
 from agent_gym.cli.sample_files import is_sample_file
 from agent_gym.evaluation import Evaluation, evaluate
 from agent_gym.policies import TransformersPolicy
-from agent_gym.runs import RunFolder
+from agent_gym.runs import RunFolder, RunFolderError
 from agent_gym.trainers.environments import read_row
 from agent_gym.trainers.grpo import AgentGRPOTrainer
 from agent_gym.trainers.kinds import TRAINERS
@@ -56,7 +58,27 @@ def train_recipe(recipe: Recipe, folder: Path, display: TrainDisplay, *, resume:
         if planned.note:
             display.say(f"note: {planned.note}", "yellow")
         trainer = _trainer(recipe, args, planned)
-    run = _open(recipe, planned, folder, resume)
+    try:
+        return _train(recipe, trainer, planned, folder, display, began=began, resume=resume, interrupt=interrupt)
+    finally:
+        if args.use_vllm:
+            trainer.policy.close()
+
+
+def _train(
+    recipe: Recipe,
+    trainer: AgentGRPOTrainer,
+    planned: Rows,
+    folder: Path,
+    display: TrainDisplay,
+    *,
+    began: float,
+    resume: bool,
+    interrupt: Interrupt,
+) -> RunFolder | None:
+    """Evaluate, train and evaluate again; None where it was interrupted and can go on."""
+    args = trainer.args
+    run = _open(recipe, trainer, planned, folder, resume)
     if trainer.replay is not None and trainer.accelerator.is_main_process:
         with user_mistakes():
             keep_in_run(trainer.replay, run)
@@ -73,7 +95,8 @@ def train_recipe(recipe: Recipe, folder: Path, display: TrainDisplay, *, resume:
         _measure("before", recipe, trainer, rows, run, display)
     if checkpoint is not None:
         step = int(checkpoint.name.removeprefix("checkpoint-"))
-        run.mark_resumed(step)
+        if trainer.accelerator.is_main_process:
+            run.mark_resumed(step)
         display.say(f"going on from update {step}", "dim")
     with interrupt(callback.request_stop, lambda text: display.say(text, "yellow")):
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint is not None else None)
@@ -122,8 +145,24 @@ def _eval_rows(recipe: Recipe, planned: Rows) -> list[dict[str, Any]]:
     return [{**read_row(row, recipe.env_id), "group_id": f"task-{number}"} for number, row in enumerate(planned.eval)]
 
 
-def _open(recipe: Recipe, planned: Rows, folder: Path, resume: bool) -> RunFolder:
-    config = {
+def _open(recipe: Recipe, trainer: AgentGRPOTrainer, planned: Rows, folder: Path, resume: bool) -> RunFolder:
+    """Begin the run folder, or take it up again: the main process does so, and the others find it."""
+    problem = ""
+    if trainer.accelerator.is_main_process:
+        try:
+            RunFolder.create(folder, _config(recipe, planned), resume=resume)
+        except (RunFolderError, OSError) as error:  # the others must not wait for it
+            problem = str(error)
+    if trainer.accelerator.num_processes > 1:
+        problem = gather_object([problem])[0]
+    if problem:
+        raise UsageError(problem)
+    return RunFolder.open(folder)
+
+
+def _config(recipe: Recipe, planned: Rows) -> dict[str, Any]:
+    """What config.yaml says."""
+    return {
         "kind": "recipe",
         "env_id": recipe.env_id,
         "env_kwargs": recipe.env_kwargs,
@@ -138,8 +177,6 @@ def _open(recipe: Recipe, planned: Rows, folder: Path, resume: bool) -> RunFolde
         "seed": recipe.seed,
         "recipe": {**recipe.source, "trainer": recipe.trainer, "data": recipe.data, "model": recipe.model, "seed": recipe.seed},
     }
-    with user_mistakes():
-        return RunFolder.create(folder, config, resume=resume)
 
 
 def _file_of(recipe: Recipe, planned: Rows) -> dict[str, Any]:
@@ -173,12 +210,13 @@ def _measure(
         done += 1
         display(f"eval {name}", done, 2 * len(rows), {})
 
+    policy, engine = _player(recipe, trainer, model)
     was_training = model.training
     model.eval()
     try:
         evaluation, played = evaluate(
             recipe.env_id,
-            TransformersPolicy(model, tokenizer=made.tokenizer, seed=recipe.seed),
+            policy,
             env_kwargs=recipe.eval_env_kwargs,
             rows=rows,
             arms={"sampled": float(trainer.args.temperature), "greedy": 0.0},
@@ -187,7 +225,7 @@ def _measure(
             flow=recipe.flow or "agent_env_loop",
             env_factory=make_maker(recipe, made.tokenizer, trainer.args, recipe.eval_env_kwargs, embedding, ends),
             model=recipe.model,
-            engine="transformers",
+            engine=engine,
             on_episode=finished,
         )
     finally:
@@ -197,6 +235,15 @@ def _measure(
     run.save_trajectories("warm_start" if name == "before" else name, played["greedy"][:_KEPT_EPISODES])
     display.say(f"{name:<7} " + "  ".join(f"{arm} {value:.3f}" for arm, value in evaluation.scores().items()) + f"   on {len(rows)} tasks")
     return evaluation
+
+
+def _player(recipe: Recipe, trainer: AgentGRPOTrainer, model: Any) -> tuple[Any, str]:
+    """What plays an evaluation, and its name: the engine of the run with the model's weights, or the model itself."""
+    if trainer.engine is None:
+        return TransformersPolicy(model, tokenizer=trainer.make_env.tokenizer, seed=recipe.seed), "transformers"
+    trainer.engine.update(trainer.model_wrapped, int(trainer.state.global_step))
+    assert trainer.engine.policy.info is not None  # it was connected for the update
+    return trainer.policy, trainer.engine.policy.info.name
 
 
 def _summarize(recipe: Recipe, run: RunFolder, after: Evaluation | None, updates: int, seconds: float) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import os
 import re
 import signal
 import threading
@@ -210,13 +211,14 @@ def _telling_how_to_go_on(folder: Path) -> Iterator[None]:
 
 
 def _expected_failures() -> list[type[Exception]]:
-    """The ends of a run that are nobody's bug: nothing to learn from, a world that breaks, a full disk, a warm start that does not take."""
+    """The ends of a run that are nobody's bug: nothing to learn from, a world that breaks, an engine that is gone, a full disk, a warm start that does not take."""
     from agent_gym.flows import TooManyFaults
+    from agent_gym.policies import EngineError
     from agent_gym.runs import RunFolderError
     from agent_gym.trainers.grpo import NoLearningSignalError
     from agent_gym.trainers.imitation import WarmStartFailed
 
-    return [TooManyFaults, RunFolderError, NoLearningSignalError, WarmStartFailed]
+    return [TooManyFaults, EngineError, RunFolderError, NoLearningSignalError, WarmStartFailed]
 
 
 # ---------------------------------------------------------------------------------------------------- the embedded run
@@ -341,22 +343,20 @@ def _smoke(recipe: Recipe) -> Recipe:
 def _recipe_run(args: argparse.Namespace, recipe: Recipe, earlier: Path | None) -> int:
     with user_mistakes(), loading("torch and TRL"):
         from agent_gym.cli.recipe_run import train_recipe
-    if recipe.trainer.get("use_vllm"):
-        raise UsageError(
-            "use_vllm: true: a run with vLLM comes with a later version. Everything else in the recipe can be checked with --dry-run; to train with "
-            "replies sampled by the model itself, --set trainer.use_vllm=false"
-        )
     if recipe.model in SCRIPTED:
         raise UsageError(f"the model {recipe.model!r} cannot be trained; give a model's folder or a Hugging Face name")
     path, _ = resolve_model(recipe.model)
     reach_hub(path, "model")
     reach_hub(recipe.tokenizer, "tokenizer")
+    first, several = int(os.environ.get("RANK", 0)) == 0, int(os.environ.get("WORLD_SIZE", 1)) > 1  # as torchrun and accelerate launch say
+    if several and earlier is None and args.output_dir is None and recipe.output_dir is None:
+        raise UsageError("several processes train into one folder, which each of them has to know: give --output-dir")
     folder = earlier or (
         Path(recipe.output_dir)
         if recipe.output_dir and args.output_dir is None
         else _free_folder(args, recipe.env_id.split("/")[-1], Path(recipe.model).name, f"seed{recipe.seed}")
     )
-    with TrainDisplay() as display:
+    with TrainDisplay(silent=not first) as display:
         display.say(f"run folder: {folder}", "dim")
         with _telling_how_to_go_on(folder):
             run_folder = train_recipe(
@@ -364,5 +364,6 @@ def _recipe_run(args: argparse.Namespace, recipe: Recipe, earlier: Path | None) 
             )
     if run_folder is None:
         raise Interrupted(f"stopped and saved; {_go_on(folder)}")
-    _finish(run_folder)
+    if first:
+        _finish(run_folder)
     return 0

@@ -159,6 +159,7 @@ async def arun_rows(
     env_factory: Callable[[dict[str, Any]], gymnasium.Env[Any, Any]] | None = None,
     pool: EnvPool | None = None,
     seed: int = 0,
+    first_row: int = 0,
     deadline: float | None = None,
     max_fault_retries: int = 2,
     on_fault: str = "drop",
@@ -178,6 +179,7 @@ async def arun_rows(
         pool: environments of earlier calls, kept open, with an env_factory of its own; None makes a pool for this call and closes it.
         seed: of the run. Each request's seed is derived from it, the row, the retry and the request's number, so give every call of a
             training run another one.
+        first_row: the number of the first row among those that several processes share: each row then has the seeds that it has in one process.
         deadline: seconds after which nothing new is begun and running episodes are cut.
         max_fault_retries: how often a row that met a fault is begun again, with the same seed and options and new sampling seeds.
         on_fault: see `FaultMonitor`; unused when `monitor` is given.
@@ -207,6 +209,7 @@ async def arun_rows(
         flow=flow,
         pool=pool or EnvPool(env_factory, max_idle=max_concurrency),
         seed=seed,
+        first_row=first_row,
         deadline=None if deadline is None else asyncio.get_running_loop().time() + deadline,
         max_fault_retries=max_fault_retries,
         monitor=monitor or FaultMonitor(on_fault),
@@ -249,6 +252,7 @@ class _Run:
     flow: str | AgentFlowBase
     pool: EnvPool
     seed: int
+    first_row: int
     deadline: float | None
     max_fault_retries: int
     monitor: FaultMonitor
@@ -304,7 +308,7 @@ class _Run:
     async def attempt(self, index: int, attempt: int) -> tuple[list[Trajectory] | None, str, str]:
         """Run the flow once. Returns the trajectories (None at the deadline), the task, and the fault in words if there was one."""
         row = self.rows[index]
-        policy = RowPolicy(self.policy, self.sampling, derive_seed(self.seed, index, attempt), self.deadline)
+        policy = RowPolicy(self.policy, self.sampling, derive_seed(self.seed, self.first_row + index, attempt), self.deadline)
         used: list[RolloutEnv] = []
 
         def make_env(asked: Row) -> RolloutEnv:

@@ -206,6 +206,21 @@ class EnginePolicy:
         self._reset_due = self._reset_due or value != self._version
         self._version = value
 
+    @property
+    def weights(self) -> Path | None:
+        """The folder of the weights that the engine was given; None before `update_weights`, or where somebody else gave them."""
+        return self._weights
+
+    def adopt(self, folder: str | Path, version: int) -> None:
+        """Take over what another process has done to the same engine: it was given these weights, and has dropped its prefix cache.
+
+        Args:
+            folder: of the weights; an engine that is lost and comes back gets them from there.
+            version: of the weights.
+        """
+        self._weights, self._version = Path(folder), version
+        self._broken, self._lost, self._reset_due = "", False, False
+
     async def connect(self) -> EngineInfo:
         """Ask the engine what it is, once; `generate` does so by itself.
 

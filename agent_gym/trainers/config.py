@@ -61,6 +61,11 @@ class AgentGRPOConfig(GRPOConfig):  # type: ignore[misc,unused-ignore]  # TRL's 
         on_fault: an episode whose world broke is left out ("drop": warns above 5 % and stops above 20 % of the last 200 episodes) or ends
             the training ("stop").
         max_fault_retries: so often such an episode is begun again before it counts as a fault.
+        sync_every: generation batches from one update of an engine's weights to the next (`use_vllm`, or an `EnginePolicy` as policy=); 0 leaves the
+            engine's weights alone.
+        engine_weights_dir: the folder below which weights are written for an engine that `use_vllm` asks for; it must see it. None takes the system's
+            temporary folder; `/dev/shm` is quickest.
+        engine_weights_dtype: the format in which they are written, "bfloat16", "float16" or "float32"; None leaves the model's.
         max_no_signal_batches: stop after so many generation batches in a row without any advantage; 0 never stops.
         replay_files: trajectory files whose episodes are trained on again beside the fresh ones (see `agent_gym.trainers.replay`).
         replay_ratio: replayed episodes per fresh one, as close as whole groups come.
@@ -97,6 +102,11 @@ class AgentGRPOConfig(GRPOConfig):  # type: ignore[misc,unused-ignore]  # TRL's 
     max_concurrency: int = field(default=256, metadata={"help": "Episodes played at once on each rank."})
     on_fault: str = field(default="drop", metadata={"help": "'drop' or 'stop'."})
     max_fault_retries: int = field(default=2, metadata={"help": "Retries of an episode whose world broke."})
+    sync_every: int = field(
+        default=1, metadata={"help": "Generation batches from one update of an engine's weights to the next; 0: never."}
+    )
+    engine_weights_dir: str | None = field(default=None, metadata={"help": "Folder below which weights are written for an engine."})
+    engine_weights_dtype: str | None = field(default=None, metadata={"help": "'bfloat16', 'float16' or 'float32'; None: the model's."})
     max_no_signal_batches: int = field(default=3, metadata={"help": "Stop after so many batches without signal; 0: never."})
     replay_files: list[str] | None = field(default=None, metadata={"help": "Trajectory files that are trained on again."})
     replay_ratio: float = field(default=0.5, metadata={"help": "Replayed episodes per fresh one."})
@@ -152,9 +162,13 @@ def _check_choices(args: Any) -> None:
         value = getattr(args, name)
         if value is not None and value < 1:
             raise ValueError(f"{name}={value} must be at least 1")
+    if args.engine_weights_dtype not in (None, "bfloat16", "float16", "float32"):
+        raise ValueError(
+            f"engine_weights_dtype={args.engine_weights_dtype!r} is unknown; choose bfloat16, float16, float32 or leave it out"
+        )
     if not (math.isfinite(args.replay_ratio) and args.replay_ratio > 0):
         raise ValueError(f"replay_ratio={args.replay_ratio} must be a positive number: replayed episodes per fresh one")
-    for name in ("max_fault_retries", "max_no_signal_batches", "replay_max_age", "replay_base_version"):
+    for name in ("max_fault_retries", "max_no_signal_batches", "sync_every", "replay_max_age", "replay_base_version"):
         if getattr(args, name) is not None and getattr(args, name) < 0:
             raise ValueError(f"{name}={getattr(args, name)} must not be negative")
 

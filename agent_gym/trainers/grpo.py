@@ -30,6 +30,7 @@ from agent_gym.policies.base import Sampling, derive_seed
 from agent_gym.policies.transformers_policy import TransformersPolicy
 from agent_gym.trainers.advantages import Advantages, get_advantage, screen, zero_variance_groups
 from agent_gym.trainers.config import AgentGRPOConfig
+from agent_gym.trainers.engine import EngineWeights, make_engine_policy
 from agent_gym.trainers.environments import EnvironmentMaker, as_dataset, as_datasets, as_tokenizer, default_rows, read_row, routed
 from agent_gym.trainers.episodes import count_faults, flow_figures, group_numbers, with_groups
 from agent_gym.trainers.faults import RankFaults, agree
@@ -99,8 +100,9 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
             finite data set).
         eval_dataset: the same for evaluation; None for no evaluation.
         processing_class: the tokenizer, or its path or name; None takes the model's.
-        policy: samples the replies (see `agent_gym.policies.Policy`); None samples from the model itself. A policy with weights of its own
-            is not updated by the trainer; its `version` tells how old they are (`rollout/staleness_max`).
+        policy: samples the replies (see `agent_gym.policies.Policy`); None samples from the model itself, or by vLLM with `use_vllm=True`. An
+            `EnginePolicy` is given the model's weights before it samples with older ones (`args.sync_every`). Any other policy with weights of its own is not
+            updated; its `version` tells how old they are (`rollout/staleness_max`).
         flow: how episodes are played: a registered name or an `AgentFlowBase`; None is one environment loop per episode.
         env_kwargs: keywords for every environment (`{"split": "train", "level": "bridge"}`).
         rollout: `callable(trainer, examples) -> list[Trajectory]` in place of policy and flow (see `Rollout`).
@@ -111,6 +113,7 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         trajectories: the episodes of the latest generation batch, over all ranks, those that were left out included.
         mode: "train" or "eval", also while a rollout function runs.
         replayed: the episodes of the replay buffer that were trained on beside them.
+        engine: keeps the weights of an engine those of the model; None without one.
         faults: the monitor of episodes lost to broken environments, over all ranks and the same on each.
 
     Raises:
@@ -149,22 +152,26 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         if not isinstance(args, AgentGRPOConfig):
             raise TypeError(f"args must be an AgentGRPOConfig, which refuses what would break exactness, not {type(args).__name__}")
         if args.use_vllm:
-            raise ValueError(
-                "use_vllm=True: this version does not start or update a vLLM engine; leave it out to sample from the model itself, or pass policy="
-            )
+            if policy is not None or rollout is not None:
+                raise ValueError("use_vllm=True makes a policy of its own; leave it out, or leave out policy= and rollout=")
+            policy = make_engine_policy(args, model)
         if rollout is not None and (policy is not None or flow is not None):
             raise ValueError("rollout= replaces policy and flow; pass either rollout, or policy and flow")
         own_tasks = train_dataset is None
         train_dataset, eval_dataset = routed(train_dataset, env, env_kwargs), routed(eval_dataset, env, env_kwargs)
-        super().__init__(
-            model=model,
-            reward_funcs=_no_reward_function,
-            args=args,
-            train_dataset=as_dataset([{"seed": 0}] if own_tasks else train_dataset),
-            eval_dataset=as_datasets(eval_dataset),
-            processing_class=as_tokenizer(processing_class, model),
-            **kwargs,
-        )
+        asked, args.use_vllm = args.use_vllm, False  # TRL would start an engine of its own
+        try:
+            super().__init__(
+                model=model,
+                reward_funcs=_no_reward_function,
+                args=args,
+                train_dataset=as_dataset([{"seed": 0}] if own_tasks else train_dataset),
+                eval_dataset=as_datasets(eval_dataset),
+                processing_class=as_tokenizer(processing_class, model),
+                **kwargs,
+            )
+        finally:
+            args.use_vllm = asked
         if args.max_tokens_per_microbatch is not None and self.is_deepspeed_enabled:
             raise ValueError(
                 "max_tokens_per_microbatch makes several backward passes per micro-step, and DeepSpeed counts each as a micro-step; leave it out "
@@ -191,6 +198,7 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         self._generation: tuple[str, int, int] = ("train", -1, 0)
         self.faults = FaultMonitor(args.on_fault)
         self._pool = EnvPool(self.make_env, max_idle=args.max_concurrency)
+        self.engine = EngineWeights.of(policy, args, self.accelerator)
         if policy is None and rollout is None:
             self.policy = TransformersPolicy(self.accelerator.unwrap_model(self.model), tokenizer=self._tokenizer)
         self.add_callback(_UpdateGuard(self))
@@ -287,7 +295,8 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
             flow="agent_env_loop" if self.flow is None else self.flow,
             max_concurrency=self.args.max_concurrency,
             pool=self._pool,
-            seed=derive_seed(self.args.seed, "rollout", self.accelerator.process_index, *self._generation),
+            seed=derive_seed(self.args.seed, "rollout", 0, *self._generation),
+            first_row=self.accelerator.process_index * len(examples),  # however many ranks: an episode has the seeds that it has on one
             max_fault_retries=self.args.max_fault_retries,
             monitor=monitor,
         )
@@ -325,7 +334,9 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         self.mode = "train" if self.model.training else "eval"
         step = int(self.state.global_step)
         self._generation = (self.mode, step, self._generation[2] + 1 if self._generation[:2] == (self.mode, step) else 0)
-        self.trajectories = self._gather_trajectories(*self._play_with_others(self._examples(inputs)))
+        synced = {} if self.engine is None else self.engine.before_batch(self.model_wrapped, step, training=self.mode == "train")
+        played, figures = self._play_with_others(self._examples(inputs))
+        self.trajectories = self._gather_trajectories(played, figures | synced)
         advantages = self.estimator(self.trajectories, **self._estimator_settings())
         flat = zero_variance_groups(self.trajectories, self.args.gamma) if self._has_groups() else []
         rows, dropped = self._rows(advantages, flat)

@@ -48,6 +48,7 @@ METRICS: Mapping[str, str] = MappingProxyType(
         "rollout/seconds": "wall time of the rollouts of the slowest rank, seconds",
         "rollout/seconds_gen": "of it, summed over episodes, waiting for the policy, seconds",
         "rollout/seconds_env": "of it, summed over episodes, inside the environments, seconds",
+        "rollout/seconds_sync": "before it, writing the model's weights and loading them into the engine, of the slowest rank, seconds",
         "rollout/staleness_max": "largest difference between the current optimiser step and the one that sampled a trained action",
         "replay/episodes": "number of replayed episodes of the generation batch",
         "replay/groups": "number of groups that they belong to",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +64,13 @@ def run_environment(folder: Path) -> dict[str, Any]:
     }
 
 
-def default_model() -> Any:
+def default_model(seed: int = 0) -> Any:
     """An untrained model that speaks the default tokenizer."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     from agent_gym.chat import load_tokenizer
 
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     config = Qwen3Config(
         vocab_size=len(load_tokenizer("default")),
         hidden_size=16,
@@ -114,11 +115,53 @@ def run_faults(folder: Path, rank: int) -> dict[str, Any]:
     return found
 
 
+def run_engine(folder: Path, rank: int) -> dict[str, Any]:
+    """Both ranks sample from one server (a stand-in), which the first one gives the weights of every step."""
+    from accelerate.utils import gather_object
+    from engine_servers import FakeVLLM, serving
+    from small_envs import Odd
+
+    from agent_gym.trainers.grpo import AgentGRPOTrainer
+
+    with serving(FakeVLLM(default_model(seed=9), max_model_len=2048)) if rank == 0 else nullcontext() as server:
+        (url, *_) = gather_object([server.url if server is not None else ""])
+        args = make_args(
+            folder / "engine", per_device_train_batch_size=2, num_generations=4, max_completion_length=6, max_turns=2, max_steps=2, use_vllm=True,
+            vllm_mode="server", vllm_server_base_url=url, learning_rate=1e-2,
+        )  # fmt: skip
+        trainer = AgentGRPOTrainer(
+            default_model(), args, env=lambda row: Odd(max_turns=2, max_action_tokens=6), processing_class="default",
+            train_dataset=[{"seed": seed} for seed in range(4)],
+        )  # fmt: skip
+        versions: list[set[int]] = []
+        gather = trainer._gather_trajectories
+
+        def gathered(local: Any, figures: Any) -> Any:
+            found = gather(local, figures)
+            versions.append({step.policy_version for item in found for step in item.steps})
+            return found
+
+        trainer._gather_trajectories = gathered
+        trainer.train()
+        history = trainer.state.log_history
+        gather_object([rank])  # the server stays until both are done
+        trainer.policy.close()
+        return {
+            "versions": versions,
+            "difference": [entry["logp_diff/max"] for entry in history if "logp_diff/max" in entry],
+            "loads": None if server is None else [path for path, _ in server.controls].count("/collective_rpc"),
+            "resets": None if server is None else [path for path, _ in server.controls].count("/reset_prefix_cache"),
+        }
+
+
 def main() -> None:
     warnings.simplefilter("ignore")
     folder, world, rank = Path(sys.argv[1]), int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
     results = {name: run_case(name, folder, world, rank) for name in CASES}
-    torch.save({"cases": results, "environment": run_environment(folder), "faults": run_faults(folder, rank)}, folder / f"rank{rank}.pt")
+    torch.save(
+        {"cases": results, "environment": run_environment(folder), "faults": run_faults(folder, rank), "engine": run_engine(folder, rank)},
+        folder / f"rank{rank}.pt",
+    )
     assert rows_for(1)
     torch.distributed.destroy_process_group()
 

@@ -49,3 +49,11 @@ def test_a_rank_whose_world_is_broken_holds_nobody_and_all_ranks_stop_together(r
     assert seen == results[1]["faults"]
     assert seen["drop"] == (2, 2 / 200)  # the second rank's two episodes are gone, the first one's are trained on
     assert seen["stop"].startswith("on rank 1: ") and "on_fault='stop'" in seen["stop"]
+
+
+def test_one_rank_gives_the_engine_the_weights_and_both_sample_by_them(ranks: tuple[Path, list[dict[str, Any]]]) -> None:
+    _, results = ranks
+    first, second = (result["engine"] for result in results)
+    assert first["versions"] == second["versions"] == [{0}, {1}]
+    assert len(first["difference"]) == 2 and max(first["difference"]) < 1e-3
+    assert first["loads"] == first["resets"] == 2

@@ -19,7 +19,7 @@ def run_on_two_ranks(script: str, folder: Path) -> list[dict[str, Any]]:
         port = free.getsockname()[1]
     here = Path(__file__).parent
     common = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-    common["PYTHONPATH"] = os.pathsep.join([str(here), str(here.parent.parent), os.environ.get("PYTHONPATH", "")])
+    common["PYTHONPATH"] = os.pathsep.join([str(here), str(here.parent), str(here.parent.parent), os.environ.get("PYTHONPATH", "")])
     workers = [
         subprocess.Popen(
             [sys.executable, str(here / script), str(folder)],

@@ -215,3 +215,41 @@ def test_an_engine_in_this_process_keeps_the_contract(tmp_path: Path, monkeypatc
                 asyncio.run(check(arm))
     finally:
         policy.close()
+
+
+def test_the_serve_line_of_the_docs_is_read_by_vllm() -> None:
+    from test_four_billion_page import named
+    from vllm.entrypoints.openai.cli_args import make_arg_parser
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    (words,) = named("vllm")
+    read = make_arg_parser(FlexibleArgumentParser()).parse_args(words[1:])
+    assert (read.model_tag, read.data_parallel_size, read.logprobs_mode) == ("Qwen/Qwen3-4B", 4, "processed_logprobs")
+
+
+def test_a_training_gives_a_real_server_the_weights_of_every_step(real: tuple[str, RealArm], tmp_path: Path) -> None:
+    """Three updates with large steps: what the server says of its replies is what the trained model says, to the rounding of bfloat16; unsynchronised it is not."""
+    dtype, arm = real
+    if dtype != "bfloat16":
+        return
+    from small_envs import Odd
+    from toy_training import make_args
+
+    from agent_gym.trainers import AgentGRPOTrainer
+
+    for every in (1, 0):
+        policy = VLLMPolicy(arm.metrics.removesuffix("/metrics"), weights_dir=tmp_path)
+        model = make_model(7)
+        asyncio.run(policy.update_weights(model, version=0))
+        args = make_args(
+            tmp_path / f"run{every}", per_device_train_batch_size=8, num_generations=4, max_completion_length=6, max_turns=2, max_steps=3,
+            learning_rate=1e-2, sync_every=every, is_correction="token_truncate",
+        )  # fmt: skip
+        trainer = AgentGRPOTrainer(
+            model, args, env=lambda row: Odd(max_turns=2, max_action_tokens=6), train_dataset=[{"seed": seed} for seed in range(16)],
+            processing_class=load_tokenizer(None), policy=policy,
+        )  # fmt: skip
+        trainer.train()
+        found = [entry["logp_diff/max"] for entry in trainer.state.log_history if "logp_diff/max" in entry]
+        assert len(found) == 3 and (max(found) < 0.2 if every else max(found) > 0.5), found
+        policy.close()
