@@ -233,17 +233,16 @@ def test_a_training_gives_a_real_server_the_weights_of_every_step(real: tuple[st
     if dtype != "bfloat16":
         return
     from small_envs import Odd
-    from toy_training import make_args
 
-    from agent_gym.trainers import AgentGRPOTrainer
+    from agent_gym.trainers import AgentGRPOConfig, AgentGRPOTrainer
 
     for every in (1, 0):
         policy = VLLMPolicy(arm.metrics.removesuffix("/metrics"), weights_dir=tmp_path)
         model = make_model(7)
         asyncio.run(policy.update_weights(model, version=0))
-        args = make_args(
-            tmp_path / f"run{every}", per_device_train_batch_size=8, num_generations=4, max_completion_length=6, max_turns=2, max_steps=3,
-            learning_rate=1e-2, sync_every=every, is_correction="token_truncate",
+        args = AgentGRPOConfig(
+            str(tmp_path / f"run{every}"), per_device_train_batch_size=8, num_generations=4, max_completion_length=6, max_turns=2, max_steps=3,
+            learning_rate=1e-2, sync_every=every, is_correction="token_truncate", use_cpu=True, report_to="none", save_strategy="no", seed=0,
         )  # fmt: skip
         trainer = AgentGRPOTrainer(
             model, args, env=lambda row: Odd(max_turns=2, max_action_tokens=6), train_dataset=[{"seed": seed} for seed in range(16)],
