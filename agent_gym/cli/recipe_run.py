@@ -189,6 +189,7 @@ def _measure(
             model=recipe.model,
             engine="transformers",
             on_episode=finished,
+            workers=trainer.args.workers,
         )
     finally:
         model.train(was_training)

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import queue
 import signal
 import socket
 import struct
@@ -32,7 +33,7 @@ from agent_gym.flows.remote import Worker, WorkerDied, Workers
 __all__ = ["ProcessWorkers", "serve"]
 
 _HEADER = struct.Struct("!QQ")  # number of the request, bytes of the message
-_END = 0
+_END, _FACTORY = 0, 1
 _START = "import sys; sys.path[:] = {path!r}; from agent_gym.flows.processes import serve; serve({fd}, {parent})"
 _LAST_SECONDS = 2.0
 _WATCH_SECONDS = 1.0
@@ -62,15 +63,15 @@ class ProcessWorkers(Workers):
 
 
 class _ProcessWorker(Worker):
-    """One process, with a thread that reads its replies and one that waits for its end."""
+    """One process, and three threads: they write requests, which may be long, read replies, and wait for its end."""
 
     def __init__(self, factory: bytes) -> None:
         super().__init__()
         ours, theirs = socket.socketpair()
         self._socket = ours
-        self._sending = threading.Lock()
+        self._outbox: queue.SimpleQueue[tuple[int, bytes] | None] = queue.SimpleQueue()
         self._pending: dict[int, Future[bytes]] = {}
-        self._numbers = itertools.count(1)
+        self._numbers = itertools.count(2)
         self._dead = threading.Event()
         self._reaped = threading.Event()
         path = [entry or os.getcwd() for entry in sys.path]
@@ -80,10 +81,11 @@ class _ProcessWorker(Worker):
                 [sys.executable, "-c", code], stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), start_new_session=True
             )
         self.pid = self._process.pid
-        threading.Thread(target=self._wait, name=f"agent-gym-wait-{self.pid}", daemon=True).start()
-        self._reader = threading.Thread(target=self._read, name=f"agent-gym-read-{self.pid}", daemon=True)
-        self._reader.start()
-        self._send(_END, factory)  # the first message of all is no end
+        self._outbox.put((_FACTORY, factory))
+        work = {"write": self._write, "read": self._read, "wait": self._wait}
+        self._threads = [threading.Thread(target=target, name=f"agent-gym-{name}-{self.pid}", daemon=True) for name, target in work.items()]
+        for thread in self._threads:
+            thread.start()
 
     @property
     def alive(self) -> bool:
@@ -94,24 +96,29 @@ class _ProcessWorker(Worker):
         future.set_running_or_notify_cancel()  # whoever waits may give up; the reply comes all the same
         number = next(self._numbers)
         self._pending[number] = future
-        self._send(number, request)
+        self._outbox.put((number, request))
         if self._dead.is_set():
             self._fail_pending()
         return future
 
     def begin_close(self) -> None:
-        self._send(_END, b"")
+        self._outbox.put((_END, b""))
 
     def close(self, seconds: float) -> None:
         if not self._reaped.wait(seconds):
             _kill_group(self.pid)
             self._reaped.wait(_REAP_SECONDS)
-        self._reader.join(_REAP_SECONDS)
+        self._outbox.put(None)
+        for thread in self._threads:
+            if thread is not threading.current_thread():  # finalisers run anywhere
+                thread.join(_REAP_SECONDS)
         self._socket.close()
 
-    def _send(self, number: int, message: bytes) -> None:
-        with self._sending, contextlib.suppress(OSError):  # the reader knows of the death, and fails what is pending
-            self._socket.sendall(_HEADER.pack(number, len(message)) + message)
+    def _write(self) -> None:
+        while (item := self._outbox.get()) is not None:
+            number, message = item
+            with contextlib.suppress(OSError):  # the reader knows of the death, and fails what is pending
+                self._socket.sendall(_HEADER.pack(number, len(message)) + message)
 
     def _read(self) -> None:
         for number, message in _messages(self._socket):
@@ -234,9 +241,10 @@ async def _host(connection: socket.socket, parent: int) -> bool:
 
     def begin(number: int, message: bytes) -> None:
         nonlocal host
-        if host is None:
+        if number == _FACTORY:
             host = EnvHost(message)
             return
+        assert host is not None
         task = loop.create_task(answer(host, number, message))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
@@ -247,12 +255,10 @@ async def _host(connection: socket.socket, parent: int) -> bool:
             connection.sendall(_HEADER.pack(number, len(reply)) + reply)
 
     def read() -> None:
-        begun = False
         for number, message in _messages(connection):
-            if begun and number == _END:
+            if number == _END:
                 ending(False)
                 return
-            begun = True
             loop.call_soon_threadsafe(begin, number, message)
         ending(True)
 

@@ -16,6 +16,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
+import time
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -100,6 +102,7 @@ class Workers(ABC):
         self.limit = 1
         self._factory = pack({"env_factory": factory or make_row}, _FACTORY_ADVICE, by_value=True)
         self._workers: list[Worker] = []
+        weakref.finalize(self, _end_all, self._workers, self.grace)  # workers that nobody closed
         self._lock = threading.Lock()
         self._numbers = itertools.count()
 
@@ -156,11 +159,17 @@ class Workers(ABC):
     def close(self) -> None:
         """End all workers, their environments closed, and whatever processes those have started. New ones are started when they are needed again."""
         with self._lock:
-            workers, self._workers = self._workers, []
-        for worker in workers:
-            worker.begin_close()
-        for worker in workers:
-            worker.close(self.grace)
+            _end_all(self._workers, self.grace)
+
+
+def _end_all(workers: list[Worker], grace: float) -> None:
+    """End workers, side by side, and take them off the list."""
+    for worker in workers:
+        worker.begin_close()
+    ends = time.monotonic() + grace
+    while workers:
+        workers[-1].close(max(0.0, ends - time.monotonic()))
+        workers.pop()
 
 
 class RemoteEnv(gymnasium.Env[NDArray[np.int64], Any]):

@@ -12,6 +12,7 @@ import warnings
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from agent_gym.flows.workers import parse_workers
 from agent_gym.trainers.advantages import check_advantage
 from agent_gym.trainers.replay import CORRECTIONS
 from agent_gym.trainers.rows import LEVELS
@@ -60,6 +61,8 @@ class AgentGRPOConfig(GRPOConfig):  # type: ignore[misc,unused-ignore]  # TRL's 
         max_concurrency: so many episodes are played at once on each rank.
         on_fault: an episode whose world broke is left out ("drop": warns above 5 % and stops above 20 % of the last 200 episodes) or ends
             the training ("stop").
+        workers: where the environments live: None for the trainer's own process, a number of worker processes on each rank, "ray", or the address of a
+            Ray cluster.
         max_fault_retries: so often such an episode is begun again before it counts as a fault.
         max_no_signal_batches: stop after so many generation batches in a row without any advantage; 0 never stops.
         replay_files: trajectory files whose episodes are trained on again beside the fresh ones (see `agent_gym.trainers.replay`).
@@ -97,6 +100,7 @@ class AgentGRPOConfig(GRPOConfig):  # type: ignore[misc,unused-ignore]  # TRL's 
     max_concurrency: int = field(default=256, metadata={"help": "Episodes played at once on each rank."})
     on_fault: str = field(default="drop", metadata={"help": "'drop' or 'stop'."})
     max_fault_retries: int = field(default=2, metadata={"help": "Retries of an episode whose world broke."})
+    workers: str | int | None = field(default=None, metadata={"help": "Worker processes, 'ray' or the address of a Ray cluster."})
     max_no_signal_batches: int = field(default=3, metadata={"help": "Stop after so many batches without signal; 0: never."})
     replay_files: list[str] | None = field(default=None, metadata={"help": "Trajectory files that are trained on again."})
     replay_ratio: float = field(default=0.5, metadata={"help": "Replayed episodes per fresh one."})
@@ -118,6 +122,7 @@ class AgentGRPOConfig(GRPOConfig):  # type: ignore[misc,unused-ignore]  # TRL's 
         if self.loss_type == "cispo" and self.epsilon_high is None:
             self.epsilon_high = CISPO_EPSILON_HIGH
         super().__post_init__()  # type: ignore[no-untyped-call,unused-ignore]
+        self.workers = parse_workers(self.workers)
         _check_choices(self)
         _refuse(self)
         _check_windows(self)

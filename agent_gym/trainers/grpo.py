@@ -25,7 +25,7 @@ import torch
 from transformers import PrinterCallback, TrainerCallback
 
 from agent_gym._names import as_ids
-from agent_gym.flows import EnvPool, FaultMonitor, TooManyFaults, run_rows
+from agent_gym.flows import EnvPool, FaultMonitor, TooManyFaults, open_workers, run_rows
 from agent_gym.policies.base import Sampling, derive_seed
 from agent_gym.policies.transformers_policy import TransformersPolicy
 from agent_gym.trainers.advantages import Advantages, get_advantage, screen, zero_variance_groups
@@ -154,6 +154,8 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
             )
         if rollout is not None and (policy is not None or flow is not None):
             raise ValueError("rollout= replaces policy and flow; pass either rollout, or policy and flow")
+        if rollout is not None and args.workers is not None:
+            raise ValueError(f"workers={args.workers!r} with rollout=: that function plays the episodes itself; give the workers to what it calls")
         own_tasks = train_dataset is None
         train_dataset, eval_dataset = routed(train_dataset, env, env_kwargs), routed(eval_dataset, env, env_kwargs)
         super().__init__(
@@ -190,7 +192,7 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         self._no_signal_batches = 0
         self._generation: tuple[str, int, int] = ("train", -1, 0)
         self.faults = FaultMonitor(args.on_fault)
-        self._pool = EnvPool(self.make_env, max_idle=args.max_concurrency)
+        self._pool = EnvPool(self.make_env, max_idle=args.max_concurrency, workers=open_workers(args.workers, self.make_env))
         if policy is None and rollout is None:
             self.policy = TransformersPolicy(self.accelerator.unwrap_model(self.model), tokenizer=self._tokenizer)
         self.add_callback(_UpdateGuard(self))
