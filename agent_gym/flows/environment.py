@@ -26,6 +26,7 @@ from agent_gym.wrappers import StepRecorder, as_token_env, can_await
 
 __all__ = ["EnvPool", "RolloutEnv"]
 
+
 def _kind(row: Row) -> str:
     """The environments that may stand in for one another."""
     return json.dumps([row["env_id"], row["env_kwargs"]], sort_keys=True, default=repr)

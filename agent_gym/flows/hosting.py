@@ -7,7 +7,6 @@ those of different environments overlap as they do in `run_rows` (`agent_gym.flo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -103,7 +102,7 @@ class EnvHost:
                 env, hosted.env = hosted.env, None
                 try:
                     env.close()
-                except Exception:  # noqa: BLE001, S112  # the process ends; the next environment shall be closed too
+                except Exception:  # noqa: BLE001  # the process ends; the next environment shall be closed too
                     continue
         self._hosted.clear()
         self._threads.shutdown(wait=False, cancel_futures=True)

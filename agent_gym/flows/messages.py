@@ -45,7 +45,7 @@ def pack(parts: Mapping[str, Any], advice: str = "", *, by_value: bool = False) 
     if not by_value:
         try:
             return pickle.dumps(parts, pickle.HIGHEST_PROTOCOL)
-        except Exception:  # noqa: BLE001, S110  # the values' own code runs here; the other pickler knows more
+        except Exception:  # noqa: BLE001  # the values' own code runs here; the other pickler knows more
             pass
     try:
         return bytes(cloudpickle.dumps(parts))
@@ -117,7 +117,7 @@ def pack_error(error: BaseException) -> bytes:
         try:
             data: bytes = dumps(error)
             same = pickle.loads(data)
-        except Exception:  # noqa: BLE001, S112  # an exception whose constructor wants more than its arguments
+        except Exception:  # noqa: BLE001  # an exception whose constructor wants more than its arguments
             continue
         if type(same) is type(error) and str(same) == str(error):
             return pickle.dumps((data, None, "", text))

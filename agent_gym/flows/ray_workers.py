@@ -141,4 +141,6 @@ class _RayWorker(Worker):
 
     def _lose(self, reply: Future[bytes], error: Exception) -> None:
         self._alive = False
-        reply.set_exception(WorkerDied(f"the Ray actor died: {str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__}"))
+        reply.set_exception(
+            WorkerDied(f"the Ray actor died: {str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__}")
+        )

@@ -33,10 +33,14 @@ from agent_gym.spaces import TokenBox
 
 __all__ = ["RemoteEnv", "Worker", "WorkerDied", "Workers", "make_row"]
 
-_ROW_ADVICE = "Give plain values (numbers, texts, lists, dictionaries), or make the object where the environment is made; or play without workers"
+_ROW_ADVICE = (
+    "Give plain values (numbers, texts, lists, dictionaries), or make the object where the environment is made; or play without workers"
+)
 _FACTORY_ADVICE = "Make such objects inside the function or the environment, where the worker makes its own; or play without workers"
 _ACTION_ADVICE = "Give token ids"
-_SCRIPT_ADVICE = "A script is run where the environment lives; write it as a function of (env, turn) without such objects; or play without workers"
+_SCRIPT_ADVICE = (
+    "A script is run where the environment lives; write it as a function of (env, turn) without such objects; or play without workers"
+)
 
 
 class WorkerDied(EnvFault):

@@ -198,7 +198,9 @@ async def arun_rows(
         TypeError: if something cannot be sent to a worker, with the part that is to blame.
     """
     if pool is not None and workers:
-        raise ValueError("a pool's environments live where it was told: pass EnvPool(env_factory, workers=open_workers(...)), or workers alone")
+        raise ValueError(
+            "a pool's environments live where it was told: pass EnvPool(env_factory, workers=open_workers(...)), or workers alone"
+        )
     if pool is not None and env_factory is not None:
         raise ValueError("a pool makes its environments by its own env_factory: pass EnvPool(env_factory), or env_factory alone")
     sampling = sampling or Sampling()

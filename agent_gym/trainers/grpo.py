@@ -83,9 +83,6 @@ class _UpdateGuard(TrainerCallback):  # type: ignore[misc,unused-ignore]  # part
                 parameter.grad = None
         self.trainer._window_has_signal = False
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.trainer._pool.close()
-
 
 class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL's classes are partly untyped
     """Trains a language model on episodes of a Gymnasium environment, step by step.
@@ -155,7 +152,9 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         if rollout is not None and (policy is not None or flow is not None):
             raise ValueError("rollout= replaces policy and flow; pass either rollout, or policy and flow")
         if rollout is not None and args.workers is not None:
-            raise ValueError(f"workers={args.workers!r} with rollout=: that function plays the episodes itself; give the workers to what it calls")
+            raise ValueError(
+                f"workers={args.workers!r} with rollout=: that function plays the episodes itself; give the workers to what it calls"
+            )
         own_tasks = train_dataset is None
         train_dataset, eval_dataset = routed(train_dataset, env, env_kwargs), routed(eval_dataset, env, env_kwargs)
         super().__init__(
@@ -198,6 +197,21 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         self.add_callback(_UpdateGuard(self))
         if args.disable_tqdm:
             self.remove_callback(PrinterCallback)
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """Train, and close environments and workers however that ends.
+
+        Args:
+            args: of `Trainer.train`.
+            kwargs: the same.
+
+        Returns:
+            What `Trainer.train` returns.
+        """
+        try:
+            return super().train(*args, **kwargs)
+        finally:
+            self._pool.close()
 
     # ------------------------------------------------------------------------------------------------ environments and episodes
 

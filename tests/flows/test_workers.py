@@ -45,7 +45,7 @@ def pids(pool):
     return [worker.pid for worker in pool.workers.workers]
 
 
-def gone(pid, within=8.0):
+def gone(pid, within=20.0):
     """The process ended (a zombie that someone else has to collect counts)."""
     ends = time.monotonic() + within
     while time.monotonic() < ends:
@@ -226,7 +226,7 @@ def test_a_worker_that_dies_between_batches_costs_nothing(counting):
 
 
 def test_an_episode_that_kills_every_worker_is_dropped_and_named():
-    with pytest.raises(TooManyFaults, match="every one of the 2 rows was dropped.*killed by SIGKILL"):
+    with pytest.raises(TooManyFaults, match=r"every one of the 2 rows was dropped.*killed by SIGKILL"):
         run_rows(rows(2), Chooser(), env_factory=lambda row: Deadly(), workers=1, max_fault_retries=1)
 
 
@@ -263,14 +263,14 @@ def test_the_deadline_cuts_an_episode_that_hangs_in_a_worker_and_close_ends_the_
 
 
 def test_an_error_comes_back_as_itself_with_the_traceback_of_the_worker(counting):
-    with pytest.raises(TwoArguments, match="^lost count at 7\\b") as caught:
+    with pytest.raises(TwoArguments, match=r"^lost count at 7\b") as caught:
         run_rows(rows(1, options={"do": "raise"}), Chooser(), pool=counting)
     assert isinstance(caught.value.__cause__, RemoteTraceback)
     assert "_misbehave" in str(caught.value.__cause__) and "worker_envs.py" in str(caught.value.__cause__)
     with pytest.raises(TypeError, match="unexpected keyword argument 'colour'") as other:
         run_rows(rows(1, {"colour": 1}), Chooser(), pool=counting)
     assert type(other.value) is TypeError
-    with pytest.raises(ValueError, match="^rows.jsonl, row 3: field 'env_kwargs.colour'"):
+    with pytest.raises(ValueError, match=r"^rows\.jsonl, row 3: field 'env_kwargs.colour'"):
         run_rows(rows(1, {"colour": 1}, where="rows.jsonl, row 3"), Chooser(), pool=counting)
     assert len(pids(counting)) >= 1, "no worker is lost by that"
 
@@ -288,7 +288,7 @@ def test_what_cannot_be_sent_is_named_with_what_to_do(counting):
 
 
 def test_what_is_asked_of_an_environment_elsewhere_says_how_to_ask(counting):
-    with pytest.raises(AttributeError, match="'ids' is not known here.*arun"):
+    with pytest.raises(AttributeError, match=r"'ids' is not known here.*arun"):
         run_rows(rows(1), Peeking(), pool=counting)
 
 
@@ -299,7 +299,12 @@ class Peeking(Chooser):
 
 def test_where_environments_live_is_read_strictly():
     assert [parse_workers(one) for one in (None, 0, "0", 3, "3", "none")] == [None, None, None, 3, 3, None]
-    assert [parse_workers(one) for one in ("ray", "auto", "127.0.0.1:6379", "ray://head:10001")] == ["ray", "auto", "127.0.0.1:6379", "ray://head:10001"]
+    assert [parse_workers(one) for one in ("ray", "auto", "127.0.0.1:6379", "ray://head:10001")] == [
+        "ray",
+        "auto",
+        "127.0.0.1:6379",
+        "ray://head:10001",
+    ]
     for wrong in (-1, "-2", "rya", True, 1.5, "host", ""):
         with pytest.raises(ValueError, match="workers"):
             parse_workers(wrong)
@@ -321,10 +326,10 @@ def resident():
 def test_files_threads_and_memory_stay_flat_over_many_batches_and_pools(counting):
     run_rows(rows(4), Chooser(), pool=counting)
     before, threads, size = open_files(), threading.active_count(), resident()
-    for _ in range(60):
+    for _ in range(25):
         run_rows(rows(4), Chooser(), pool=counting)
     assert open_files() <= before and threading.active_count() <= threads
-    assert resident() - size < 16e6
+    assert resident() - size < 8e6
     for _ in range(2):
         run_rows(rows(1), Chooser(), env_factory=count, workers=1)
     assert open_files() <= before and threading.active_count() <= threads

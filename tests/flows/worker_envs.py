@@ -82,7 +82,13 @@ class Counter(gym.Env[Any, Any]):
             time.sleep(600)
 
     def _seen(self, turn: int) -> Any:
-        info = {"task_id": f"count-{self.ids[0]}", "state_key": str(turn), "sum": float(self.sum), "note": self.note, "turn": np.int64(turn)}
+        info = {
+            "task_id": f"count-{self.ids[0]}",
+            "state_key": str(turn),
+            "sum": float(self.sum),
+            "note": self.note,
+            "turn": np.int64(turn),
+        }
         return self.observation_space.pad(self.ids), {**info, "observation_length": len(self.ids)}
 
     def close(self) -> None:
