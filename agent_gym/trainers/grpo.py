@@ -199,15 +199,7 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
             self.remove_callback(PrinterCallback)
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        """Train, and close environments and workers however that ends.
-
-        Args:
-            args: of `Trainer.train`.
-            kwargs: the same.
-
-        Returns:
-            What `Trainer.train` returns.
-        """
+        """Train (see `transformers.Trainer.train`), and close environments and workers however that ends."""
         try:
             return super().train(*args, **kwargs)
         finally:

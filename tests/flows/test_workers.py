@@ -283,7 +283,7 @@ def test_what_cannot_be_sent_is_named_with_what_to_do(counting):
         run_rows(rows(1), Chooser(), env_factory=lambda row: Counter(note=lock), workers=1)
     with pytest.raises(TypeError, match=r"info\['note'\] cannot be sent.*_thread.lock.*plain values"):
         run_rows(rows(1, options={"do": "unsendable"}), Chooser(), pool=counting)
-    with pytest.raises(TypeError, match=r"function: 'lock' of .*script.*env, turn"):
+    with pytest.raises(TypeError, match=r"'lock' of .*<lambda> cannot be sent.*function of \(env, turn\)"):
         run_rows(rows(1), ScriptedPolicy(lambda env, turn: str(lock)), pool=counting)
 
 

@@ -65,7 +65,7 @@ def test_an_error_in_training_ends_the_workers(tmp_path: Path) -> None:
 
 
 def test_settings_that_cannot_be_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="'ray', or the address of a Ray cluster.*not 'rya'"):
+    with pytest.raises(ValueError, match=r"'ray', or the address of a Ray cluster.*not 'rya'"):
         make_args(tmp_path, workers="rya")
     with pytest.raises(ValueError, match="workers=-1 must not be negative"):
         make_args(tmp_path, workers=-1)
