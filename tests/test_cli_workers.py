@@ -28,14 +28,12 @@ def test_an_evaluation_in_workers_measures_the_same() -> None:
     for name, more in (("here", []), ("there", ["--workers", "1"])):
         assert main(["eval", *TOOL, "--tasks", "3", *more, "--output-dir", name]) == 0
     here, there = (json.loads(Path(name, "evaluation.json").read_text())["arms"] for name in ("here", "there"))
-    assert here == there and here["expert"]["success"]
+    assert here == there and here["expert"]["episodes"] == 3
 
 
 @pytest.mark.parametrize("command", [["eval", *TOOL], ["rollout", *TOOL, "--out", "x.jsonl"], ["train"]], ids=["eval", "rollout", "train"])
 def test_what_names_no_place_is_refused(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main([*command, "--workers", "rya"])
-    assert end.value.code == 2
+    assert main([*command, "--workers", "rya"]) == 2
     assert "workers must be a number of worker processes, 'ray', or the address" in capsys.readouterr().err
 
 
