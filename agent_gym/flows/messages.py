@@ -10,7 +10,7 @@ import pickle
 import traceback
 from collections.abc import Iterator, Mapping
 from types import FunctionType
-from typing import Any
+from typing import Any, NoReturn
 
 import cloudpickle  # type: ignore[import-untyped]  # comes with Gymnasium, whose AsyncVectorEnv sends factories by it
 
@@ -128,7 +128,7 @@ def pack_error(error: BaseException) -> bytes:
     return pickle.dumps((None, kind, f"{type(error).__module__}.{type(error).__qualname__}: {error}", text))
 
 
-def raise_packed(data: bytes) -> Any:
+def raise_packed(data: bytes) -> NoReturn:
     """Raise an exception of another process here.
 
     Args:
