@@ -17,6 +17,7 @@ played. What stands behind the figures:
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections import Counter, defaultdict
@@ -550,6 +551,7 @@ def evaluate(
     model: str = "",
     engine: str = "",
     on_episode: Callable[[str, Sequence[Trajectory]], None] | None = None,
+    workers: int | str | None = None,
 ) -> tuple[Evaluation, Played]:
     """Play tasks with a policy and measure.
 
@@ -571,6 +573,7 @@ def evaluate(
         model: what is evaluated, for the record.
         engine: what computes it, for the record.
         on_episode: called with the arm's name and the trajectories of a row as it is finished.
+        workers: where the environments live; see `agent_gym.flows.arun_rows`.
 
     Returns:
         The evaluation, and the episodes of each arm.
@@ -581,7 +584,7 @@ def evaluate(
     """
     import gymnasium
 
-    from agent_gym.flows import run_rows
+    from agent_gym.flows import EnvPool, open_workers, run_rows
     from agent_gym.policies import Sampling, derive_seed
 
     if samples < 1:
@@ -604,26 +607,29 @@ def evaluate(
         raise ValueError(f"{env_id} has no tasks with {keywords}; nothing can be evaluated")
     results: dict[str, Arm] = {}
     played: dict[str, tuple[Trajectory, ...]] = {}
-    for name, temperature in arms.items():
-        repeats = 1 if temperature == 0 else samples
-        done = run_rows(
-            [row for row in rows for _ in range(repeats)],
-            policy,
-            sampling=Sampling(temperature=1.0 if temperature is None else temperature, max_tokens=max_tokens or longest),
-            flow=flow,
-            env_factory=make,
-            seed=derive_seed(seed, "evaluation", name),
-            max_concurrency=max_concurrency,
-            on_episode=None if on_episode is None else _bound(on_episode, name),
-        )
-        groups: list[list[Trajectory]] = [[] for _ in rows]
-        for index, episode in zip(done.row_indices, done.trajectories, strict=True):
-            groups[index // repeats].append(episode)
-        lost = len(done.dropped) + len(done.unfinished)
-        results[name] = summarize(
-            name, groups, temperature=temperature, samples=repeats, seed=seed, dropped=lost, breakdown=breakdown, metrics=metrics
-        )
-        played[name] = done.trajectories
+    opened = open_workers(workers, env_factory)
+    pool = None if opened is None else EnvPool(env_factory, max_idle=max_concurrency, workers=opened)  # the same for every arm
+    with contextlib.nullcontext() if pool is None else contextlib.closing(pool):
+        for name, temperature in arms.items():
+            repeats = 1 if temperature == 0 else samples
+            done = run_rows(
+                [row for row in rows for _ in range(repeats)],
+                policy,
+                sampling=Sampling(temperature=1.0 if temperature is None else temperature, max_tokens=max_tokens or longest),
+                flow=flow,
+                **({"env_factory": make} if pool is None else {"pool": pool}),
+                seed=derive_seed(seed, "evaluation", name),
+                max_concurrency=max_concurrency,
+                on_episode=None if on_episode is None else _bound(on_episode, name),
+            )
+            groups: list[list[Trajectory]] = [[] for _ in rows]
+            for index, episode in zip(done.row_indices, done.trajectories, strict=True):
+                groups[index // repeats].append(episode)
+            lost = len(done.dropped) + len(done.unfinished)
+            results[name] = summarize(
+                name, groups, temperature=temperature, samples=repeats, seed=seed, dropped=lost, breakdown=breakdown, metrics=metrics
+            )
+            played[name] = done.trajectories
     told = _told_by(played, telling)
     settings.update(
         told=told,

@@ -12,7 +12,19 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-NAMES = ("imports", "step", "tool_step", "turns", "rows", "contexts", "alfworld_step", "alfworld_env", "webshop_step", "webshop_env")
+NAMES = (
+    "imports",
+    "step",
+    "tool_step",
+    "turns",
+    "rows",
+    "overlap",
+    "contexts",
+    "alfworld_step",
+    "alfworld_env",
+    "webshop_step",
+    "webshop_env",
+)
 
 
 def main() -> int:

@@ -177,6 +177,7 @@ def measure(
             seed=args.seed,
             env_factory=player.env_factory(env_id, keywords),
             max_concurrency=args.batch_size,
+            workers=args.workers,
             on_episode=finished,
             **{"env_kwargs": keywords, **which},
         )

@@ -76,6 +76,15 @@ def _temperature(text: str) -> float:
     return value
 
 
+def _workers(text: str) -> int | str | None:
+    from agent_gym.flows.workers import parse_workers
+
+    try:
+        return parse_workers(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
 for _convert, _name in ((_positive, "whole number"), (_natural, "whole number"), (_port, "whole number"), (_temperature, "number")):
     _convert.__name__ = _name  # argparse names the type by it: "invalid whole number value: 'x'"
 
@@ -121,6 +130,15 @@ def _env_options(parser: argparse.ArgumentParser, *, optional: bool = False, wha
     )
 
 
+def _workers_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--workers",
+        type=_workers,
+        metavar="N|ray|ADDRESS",
+        help="where the environments live: N worker processes, Ray, or the Ray cluster at ADDRESS; default: this process (docs/workers.md)",
+    )
+
+
 def _model_options(parser: argparse.ArgumentParser, *, split: str) -> None:
     parser.add_argument("--model", required=True, metavar="M", help=_MODEL_HELP)
     parser.add_argument("--tokenizer", metavar="T", help="folder or name; default: the model's")
@@ -128,6 +146,7 @@ def _model_options(parser: argparse.ArgumentParser, *, split: str) -> None:
     parser.add_argument("--seed", type=_natural, default=0, metavar="S", help="of sampling (default 0)")
     parser.add_argument("--max-tokens", type=_positive, metavar="N", help="longest reply, in tokens; default: the environment's")
     parser.add_argument("--batch-size", type=_positive, default=256, metavar="N", help="episodes at once (default 256)")
+    _workers_option(parser)
     parser.add_argument("--device", default="auto", metavar="D", help="cpu, cuda, ...; default: cuda where there is one")
     parser.add_argument("--dtype", default="auto", metavar="D", help="float32, bfloat16, ...; default: float32 on a CPU")
     parser.add_argument(
@@ -280,6 +299,7 @@ def _train(commands: Any) -> None:
         metavar="NAME",
         help="the advantage estimator: grpo (default), rloo, reinforce_pp, gigpo, ...; of ppo step_gae (default) or token_gae (docs/estimators.md)",
     )
+    _workers_option(parser)
     parser.add_argument(
         "--replay",
         nargs="+",

@@ -227,6 +227,7 @@ def _measure(
             model=recipe.model,
             engine=engine,
             on_episode=finished,
+            workers=trainer.args.workers,
         )
     finally:
         model.train(was_training)

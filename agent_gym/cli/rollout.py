@@ -114,6 +114,7 @@ def run(args: argparse.Namespace) -> int:
             seed=args.seed,
             max_concurrency=args.batch_size,
             on_episode=finished,
+            workers=args.workers,
         )
     played = result.trajectories
     with user_mistakes(TypeError):

@@ -89,6 +89,8 @@ def run(args: argparse.Namespace) -> int:
         with user_mistakes():
             check_advantage(args.advantage, critic=kind is None or kind.critic)  # an unknown name is the recipe's to refuse
         content["trainer"] = {**(content.get("trainer") or {}), "advantage": args.advantage}
+    if args.workers is not None:
+        content["trainer"] = {**(content.get("trainer") or {}), "workers": args.workers}
     replay = _replay_settings(args)
     if replay:
         trainer = {**(content.get("trainer") or {}), **{f"replay_{name}": value for name, value in replay.items()}}
@@ -239,7 +241,7 @@ def _embedded_run(args: argparse.Namespace, earlier: RunFolder | None) -> int:
 
         preset = get_preset(env_id)
     overrides = apply_overrides({}, args.overrides)
-    for name in ("algorithm", "advantage"):
+    for name in ("algorithm", "advantage", "workers"):
         if getattr(args, name) is not None:
             overrides[name] = getattr(args, name)
     replay = _replay_settings(args)

@@ -4,7 +4,9 @@ from agent_gym.flows.base import AgentFlowBase, DeadlineReached, RowPolicy, flow
 from agent_gym.flows.best_of_n import BestOfN
 from agent_gym.flows.env_loop import AgentEnvLoop
 from agent_gym.flows.environment import EnvPool, RolloutEnv
+from agent_gym.flows.remote import RemoteEnv, WorkerDied, Workers
 from agent_gym.flows.rollout import DroppedRow, FaultMonitor, RolloutResult, TooManyFaults, arun_rows, run_rows
+from agent_gym.flows.workers import open_workers, parse_workers
 
 __all__ = [
     "AgentEnvLoop",
@@ -14,14 +16,19 @@ __all__ = [
     "DroppedRow",
     "EnvPool",
     "FaultMonitor",
+    "RemoteEnv",
     "RolloutEnv",
     "RolloutResult",
     "RowPolicy",
     "TooManyFaults",
+    "WorkerDied",
+    "Workers",
     "arun_rows",
     "flow_names",
     "get_flow",
     "normalize_row",
+    "open_workers",
+    "parse_workers",
     "register_flow",
     "run_rows",
 ]

@@ -1,131 +1,30 @@
 """Environments as a flow sees them: `RolloutEnv` awaits resets and steps, `EnvPool` makes environments and uses them again.
 
-How a step is run is decided per environment and never changes what comes of it:
-
-* A chain that can be awaited (`agent_gym.wrappers.can_await`) is stepped in the event loop: its waiting tools hold nobody, and a cheap
-  step costs no thread (a hop to a worker thread and back costs 100 microseconds and more, a step of most environments less).
-* How long such an environment keeps the event loop is measured; one that blocks (a web request, a pause) or computes for long moves to
-  worker threads.
-* Any other chain is stepped in a worker thread, since its wrappers know only `step`.
+They live in this process, where `agent_gym.flows.pacing` decides how a call is run, or in workers (`agent_gym.flows.remote`), where the same rules
+hold. The record of an episode is kept on this side in both cases: the ids that the policy sampled and their log-probabilities never travel.
 """
 
 from __future__ import annotations
 
-import asyncio
-import itertools
 import json
-import time
-from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from agent_gym.flows.base import DeadlineReached, Row, keyword_field, reset_field
+from agent_gym.flows.base import Row, keyword_field, reset_field
+from agent_gym.flows.pacing import EnvCalls, Pace
+from agent_gym.flows.remote import RemoteEnv, Workers, make_row
 from agent_gym.policies.base import Sampling
 from agent_gym.trajectory import Generation, StopReason, Trajectory
 from agent_gym.wrappers import StepRecorder, as_token_env, can_await
 
-try:
-    import resource
-except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
-
 __all__ = ["EnvPool", "RolloutEnv"]
-
-BLOCKED_SECONDS = 0.005 if hasattr(resource, "RUSAGE_THREAD") else 0.02
-"""A call that waits longer than this without computing has blocked the event loop. Where the system counts how often a thread gave its
-processor away by itself, a thread that lost it to other programs on a loaded machine is not mistaken for one that waits."""
-HEAVY_SECONDS = 0.05
-"""A call that computes longer than this has held the event loop."""
-_HANGING_SECONDS = 0.25
-_LAST, _TOO_MANY = 10, 3
-
-
-@dataclass(slots=True)
-class _Spent:
-    """What a thread spends: wall and processor seconds, and how often it gave way by itself (waited for something)."""
-
-    wall: float = 0.0
-    computing: float = 0.0
-    gave_way: int = 0
-
-    @classmethod
-    def now(cls) -> _Spent:
-        """Return the clocks of this thread; where its waits are not counted, there is always one more."""
-        waits = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw if hasattr(resource, "RUSAGE_THREAD") else next(_COUNT)
-        return cls(time.perf_counter(), time.thread_time(), waits)
-
-    def add_since(self, begin: _Spent) -> _Spent:
-        """Add what was spent since then."""
-        now = _Spent.now()
-        self.wall += now.wall - begin.wall
-        self.computing += now.computing - begin.computing
-        self.gave_way += now.gave_way - begin.gave_way
-        return self
-
-
-_COUNT = itertools.count()
-
-
-class _Pace:
-    """Judges from calls in the event loop whether further calls of their kind belong into threads.
-
-    They do when 3 of the last 10 have blocked or held the loop, or one has hung for a quarter of a second. The first call of all does not
-    count: it opens files and fills caches. Once moved they stay moved: in threads, waiting for the interpreter's lock looks like blocking.
-    """
-
-    def __init__(self) -> None:
-        self.slow = False
-        self._first = True
-        self._bad: deque[bool] = deque(maxlen=_LAST)
-
-    def add(self, spent: _Spent, heavy: bool = True) -> None:
-        """Count a call.
-
-        Args:
-            spent: while it kept the event loop.
-            heavy: whether computing alone counts as holding.
-        """
-        if self._first:
-            self._first = False
-            return
-        blocked, computing = spent.wall - spent.computing, spent.computing
-        waits = blocked > max(BLOCKED_SECONDS, 4 * computing) and spent.gave_way > 0
-        self._bad.append(waits or (heavy and computing > HEAVY_SECONDS))
-        self.slow = self.slow or sum(self._bad) >= _TOO_MANY or (waits and blocked > _HANGING_SECONDS)
-
-
-class _Timed:
-    """Awaits a coroutine and adds up how long it keeps the event loop busy, without the time it waits."""
-
-    def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        self.coroutine = coroutine
-        self.spent = _Spent()
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        steps = self.coroutine.__await__()
-        resume: Callable[[], Any] = lambda: next(steps)  # noqa: E731
-        while True:
-            begin = _Spent.now()
-            try:
-                waits_for = resume()
-            except StopIteration as end:
-                return end.value
-            finally:
-                self.spent.add_since(begin)
-            try:
-                value = yield waits_for
-            except BaseException as error:  # noqa: BLE001  # cancellation and all else belong to the coroutine
-                thrown = error
-                resume = lambda thrown=thrown: steps.throw(thrown)  # type: ignore[misc]  # noqa: E731
-            else:
-                resume = lambda value=value: steps.send(value)  # type: ignore[misc]  # noqa: E731
 
 
 def _kind(row: Row) -> str:
@@ -140,23 +39,40 @@ class EnvPool:
         env_factory: (normalised row) -> environment; None makes `row["env_id"]` with `row["env_kwargs"]` through `gymnasium.make`.
         max_idle: the most idle environments of one kind that are kept, and half of those of all kinds together: where the rows of a file have
             keywords each of their own, those used longest ago are closed.
+        workers: where the environments live: None for this process, or worker processes or Ray (`agent_gym.flows.open_workers`), which must have been
+            given the same `env_factory`. The pool closes them.
+
+    Attributes:
+        made: environments made so far.
+        workers: as given.
     """
 
-    def __init__(self, env_factory: Callable[[dict[str, Any]], gymnasium.Env[Any, Any]] | None = None, *, max_idle: int = 256) -> None:
-        self._factory = env_factory or _make
+    def __init__(
+        self,
+        env_factory: Callable[[dict[str, Any]], gymnasium.Env[Any, Any]] | None = None,
+        *,
+        max_idle: int = 256,
+        workers: Workers | None = None,
+    ) -> None:
+        self._factory = env_factory or make_row
         self._max_idle = max_idle
         self._idle: dict[str, list[StepRecorder]] = {}
-        self._paces: dict[tuple[str, str], _Pace] = {}
+        self._paces: dict[tuple[str, str], Pace] = {}
         self.made = 0
+        self.workers = workers
 
-    def pace(self, kind: str, call: str) -> _Pace:
+    def pace(self, kind: str, call: str) -> Pace:
         """Return the measured pace of one kind of call."""
-        return self._paces.setdefault((kind, call), _Pace())
+        return self._paces.setdefault((kind, call), Pace())
 
     def take(self, kind: str) -> StepRecorder | None:
-        """Return an idle environment, or None."""
+        """Return an idle environment, or None; those whose worker has died are let go."""
         idle = self._idle.get(kind)
-        return idle.pop() if idle else None
+        while idle:
+            env = idle.pop()
+            if not isinstance(env.unwrapped, RemoteEnv) or env.unwrapped.alive:
+                return env
+        return None
 
     def make(self, row: dict[str, Any]) -> StepRecorder:
         """Make an environment, over token ids and recorded.
@@ -170,6 +86,23 @@ class EnvPool:
         env = as_token_env(self._factory(row))
         self.made += 1
         return env if isinstance(env, StepRecorder) else StepRecorder(env)
+
+    async def make_in_worker(self, row: dict[str, Any]) -> StepRecorder:
+        """Make an environment in a worker, recorded here; only where the pool has workers.
+
+        Args:
+            row: a normalised row.
+
+        Returns:
+            The environment.
+
+        Raises:
+            agent_gym.flows.WorkerDied: if the worker died meanwhile.
+        """
+        assert self.workers is not None
+        env = StepRecorder(await self.workers.make(row))
+        self.made += 1
+        return env
 
     def give_back(self, kind: str, env: StepRecorder) -> None:
         """Keep an environment for the next row, or close it when there are enough."""
@@ -187,18 +120,13 @@ class EnvPool:
             self._idle[oldest].pop(0).close()
 
     def close(self) -> None:
-        """Close all idle environments."""
+        """Close all idle environments, and the workers; new ones are started when they are needed again."""
         idle, self._idle = self._idle, {}
         for envs in idle.values():
             for env in envs:
                 env.close()
-
-
-def _make(row: dict[str, Any]) -> gymnasium.Env[Any, Any]:
-    if not row["env_id"]:
-        raise ValueError("a row without env_id needs run_rows(..., env_factory=...)")
-    env: gymnasium.Env[Any, Any] = gymnasium.make(row["env_id"], **row["env_kwargs"])
-    return env
+        if self.workers is not None:
+            self.workers.close()
 
 
 class RolloutEnv:
@@ -207,7 +135,6 @@ class RolloutEnv:
     Attributes:
         row: the normalised row.
         session: a name for the policy's cache, new with each reset.
-        seconds: spent in or waiting for the environment.
     """
 
     def __init__(
@@ -215,16 +142,17 @@ class RolloutEnv:
     ) -> None:
         self.row = row
         self.session: object = object()
-        self.seconds = 0.0
         self._pool = pool
-        self._threads = threads
         self._sampling = sampling
-        self._deadline = deadline
         self._kind = _kind(row)
+        self._calls = EnvCalls(lambda name: pool.pace(self._kind, name), threads, deadline)
         self._env: StepRecorder | None = None
         self._awaitable = False
-        self._left_behind: Future[Any] | None = None
-        self._broken = False
+
+    @property
+    def seconds(self) -> float:
+        """Seconds spent in or waiting for the environment."""
+        return self._calls.seconds
 
     @property
     def env(self) -> StepRecorder:
@@ -288,7 +216,10 @@ class RolloutEnv:
             self._env = self._pool.take(self._kind)
         if self._env is None:
             with self._naming(lambda error: keyword_field(self.row["env_kwargs"], error)):
-                self._env = await self._call("make", lambda: self._pool.make(self.row))
+                if self._pool.workers is not None:
+                    self._env = await self._calls.wait("make", self._pool.make_in_worker(self.row))
+                else:
+                    self._env = await self._calls.call("make", lambda: self._pool.make(self.row))
         self._awaitable = can_await(self._env)
         env, given = self._env, dict(self.row["options"] if options is None else options)
         env.group_id = self.row["group_id"]
@@ -296,7 +227,10 @@ class RolloutEnv:
         chosen = self.row["seed"] if seed is None else seed
         self.session = object()
         with self._naming(lambda error: reset_field(self.row, error)):
-            await self._call("reset", lambda: env.reset(seed=chosen, options=given or None))
+            if isinstance(env.unwrapped, RemoteEnv):
+                await self._calls.wait("reset", env.areset(seed=chosen, options=given or None))
+            else:
+                await self._calls.call("reset", lambda: env.reset(seed=chosen, options=given or None), in_thread=not self._awaitable)
         return env.prompt_ids
 
     @contextmanager
@@ -328,69 +262,11 @@ class RolloutEnv:
         if isinstance(action, Generation) and not len(action.token_ids) and action.finish_reason in ("context", "length"):
             _, reward, terminated, truncated, info = env.unanswered(action)
             return float(reward), terminated, truncated, info
-        pace = self._pool.pace(self._kind, "step")
-        if self._awaitable and not pace.slow:
-            begin = time.perf_counter()
-            timed = _Timed(env.astep(action))
-            try:
-                if self._deadline is None:
-                    _, reward, terminated, truncated, info = await timed
-                else:
-                    async with asyncio.timeout_at(self._deadline):
-                        _, reward, terminated, truncated, info = await timed
-            except TimeoutError as error:
-                self._broken = True
-                if self._deadline is None or asyncio.get_running_loop().time() < self._deadline:
-                    raise
-                raise DeadlineReached("the deadline passed during a step") from error
-            except BaseException:
-                self._broken = True
-                raise
-            finally:
-                pace.add(timed.spent)
-                self.seconds += time.perf_counter() - begin
+        if isinstance(env.unwrapped, RemoteEnv):
+            _, reward, terminated, truncated, info = await self._calls.wait("step", env.astep(action))
         else:
-            _, reward, terminated, truncated, info = await self._in_thread("step", lambda: env.step(action))
+            _, reward, terminated, truncated, info = await self._calls.step(env, action, awaitable=self._awaitable)
         return float(reward), terminated, truncated, info
-
-    async def _call(self, name: str, call: Callable[[], Any]) -> Any:
-        """Run a short blocking call: in the event loop while calls of its kind are quick, else in a thread."""
-        pace = self._pool.pace(self._kind, name)
-        if pace.slow or (name == "reset" and not self._awaitable):
-            return await self._in_thread(name, call)
-        begin = _Spent.now()
-        try:
-            return call()
-        except BaseException:
-            self._broken = True
-            raise
-        finally:
-            spent = _Spent().add_since(begin)
-            pace.add(spent, heavy=name != "make")  # a make that computes would not be faster in threads
-            self.seconds += spent.wall
-
-    async def _in_thread(self, name: str, call: Callable[[], Any]) -> Any:
-        begin = time.perf_counter()
-        future = self._threads.submit(call)
-        try:
-            async with asyncio.timeout_at(self._deadline):
-                return await asyncio.shield(asyncio.wrap_future(future))
-        except TimeoutError as error:
-            self._broken = True
-            if not future.done():
-                self._left_behind = future
-                raise DeadlineReached(f"the deadline passed during a {name}") from error
-            raise
-        except asyncio.CancelledError:
-            self._broken = True
-            if not future.done():
-                self._left_behind = future
-            raise
-        except BaseException:
-            self._broken = True
-            raise
-        finally:
-            self.seconds += time.perf_counter() - begin
 
     def cut(self, reason: StopReason) -> None:
         """End the episode from outside, as a truncation of its last step."""
@@ -399,16 +275,14 @@ class RolloutEnv:
 
     def discard(self) -> None:
         """Have `release` close the environment: a world that broke is not used again."""
-        self._broken = True
+        self._calls.broken = True
 
     def release(self) -> None:
         """Give the environment back to the pool; one that broke, or is still busy in a thread, is closed."""
         env, self._env = self._env, None
         if env is None:
             return
-        if self._left_behind is not None:
-            self._left_behind.add_done_callback(lambda _: env.close())  # in its thread, when it comes back
-        elif self._broken:
-            env.close()
+        if self._calls.broken:
+            self._calls.close(env)
         else:
             self._pool.give_back(self._kind, env)

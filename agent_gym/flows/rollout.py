@@ -18,6 +18,8 @@ import gymnasium
 from agent_gym.core import EnvFault
 from agent_gym.flows.base import AgentFlowBase, DeadlineReached, Row, RowPolicy, get_flow, normalize_row
 from agent_gym.flows.environment import EnvPool, RolloutEnv
+from agent_gym.flows.remote import Workers
+from agent_gym.flows.workers import open_workers
 from agent_gym.policies.base import Policy, Sampling, derive_seed
 from agent_gym.trajectory import StopReason, Trajectory
 
@@ -165,6 +167,7 @@ async def arun_rows(
     on_fault: str = "drop",
     monitor: FaultMonitor | None = None,
     on_episode: Callable[[int, Sequence[Trajectory]], None] | None = None,
+    workers: int | str | Workers | None = None,
 ) -> RolloutResult:
     """Play rows with a policy, many at once.
 
@@ -185,6 +188,8 @@ async def arun_rows(
         on_fault: see `FaultMonitor`; unused when `monitor` is given.
         monitor: watches the drop rate over several calls.
         on_episode: called with the row's index and its trajectories as rows are finished.
+        workers: where the environments live: None or 0 for this process; a number of worker processes, "ray", or the address of a Ray cluster. The
+            trajectories are the same. A worker that dies costs the episodes it hosts a retry. A pool brings its own.
 
     Returns:
         The result.
@@ -192,7 +197,12 @@ async def arun_rows(
     Raises:
         TooManyFaults: see `FaultMonitor`; without a `monitor`, also when there were several rows and every one was dropped.
         ValueError: for an unusable setting or row.
+        TypeError: if something cannot be sent to a worker, with the part that is to blame.
     """
+    if pool is not None and workers:
+        raise ValueError(
+            "a pool's environments live where it was told: pass EnvPool(env_factory, workers=open_workers(...)), or workers alone"
+        )
     if pool is not None and env_factory is not None:
         raise ValueError("a pool makes its environments by its own env_factory: pass EnvPool(env_factory), or env_factory alone")
     sampling = sampling or Sampling()
@@ -207,7 +217,7 @@ async def arun_rows(
         policy=policy,
         sampling=sampling,
         flow=flow,
-        pool=pool or EnvPool(env_factory, max_idle=max_concurrency),
+        pool=pool or EnvPool(env_factory, max_idle=max_concurrency, workers=open_workers(workers, env_factory)),
         seed=seed,
         first_row=first_row,
         deadline=None if deadline is None else asyncio.get_running_loop().time() + deadline,

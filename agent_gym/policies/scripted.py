@@ -136,13 +136,20 @@ class ScriptedPolicy:
                 f"ScriptedPolicy knows no environment for session {session!r}; call bind(env, session) after reset, or pass env=..."
             )
         env, turn = self._envs[session]
-        text = self._script(env, turn) if callable(self._script) else self._script[min(turn, len(self._script) - 1)]
         self._envs[session] = (env, turn + 1)
-        return Generation(env.encode_action(text), None, "stop", self.version)
+        script = self._script if callable(self._script) else self._script[min(turn, len(self._script) - 1)]
+        elsewhere = getattr(env, "arun", None)  # of an environment in a worker (agent_gym.flows.remote)
+        ids = _written(env, script, turn) if elsewhere is None else await elsewhere(_written, script, turn)
+        return Generation(ids, None, "stop", self.version)
 
     def forget(self, session: Hashable) -> None:
         """Drop a session's environment."""
         self._envs.pop(session, None)
+
+
+def _written(env: Any, script: str | Script, turn: int) -> Any:
+    """The ids of a turn."""
+    return env.encode_action(script(env, turn) if callable(script) else script)
 
 
 def _ask_expert(env: Any, turn: int) -> str:

@@ -12,6 +12,7 @@ import warnings
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from agent_gym.flows.workers import parse_workers
 from agent_gym.trainers.advantages import check_advantage
 from agent_gym.trainers.replay import CORRECTIONS
 from agent_gym.trainers.rows import LEVELS
@@ -60,6 +61,8 @@ class AgentGRPOConfig(GRPOConfig):  # type: ignore[misc,unused-ignore]  # TRL's 
         max_concurrency: so many episodes are played at once on each rank.
         on_fault: an episode whose world broke is left out ("drop": warns above 5 % and stops above 20 % of the last 200 episodes) or ends
             the training ("stop").
+        workers: where the environments live: None for the trainer's own process, a number of worker processes on each rank, "ray", or the address of a
+            Ray cluster.
         max_fault_retries: so often such an episode is begun again before it counts as a fault.
         sync_every: generation batches from one update of an engine's weights to the next (`use_vllm`, or an `EnginePolicy` as policy=); 0 leaves the
             engine's weights alone.
@@ -107,6 +110,7 @@ class AgentGRPOConfig(GRPOConfig):  # type: ignore[misc,unused-ignore]  # TRL's 
     )
     engine_weights_dir: str | None = field(default=None, metadata={"help": "Folder below which weights are written for an engine."})
     engine_weights_dtype: str | None = field(default=None, metadata={"help": "'bfloat16', 'float16' or 'float32'; None: the model's."})
+    workers: str | int | None = field(default=None, metadata={"help": "Worker processes, 'ray' or the address of a Ray cluster."})
     max_no_signal_batches: int = field(default=3, metadata={"help": "Stop after so many batches without signal; 0: never."})
     replay_files: list[str] | None = field(default=None, metadata={"help": "Trajectory files that are trained on again."})
     replay_ratio: float = field(default=0.5, metadata={"help": "Replayed episodes per fresh one."})
@@ -128,6 +132,7 @@ class AgentGRPOConfig(GRPOConfig):  # type: ignore[misc,unused-ignore]  # TRL's 
         if self.loss_type == "cispo" and self.epsilon_high is None:
             self.epsilon_high = CISPO_EPSILON_HIGH
         super().__post_init__()  # type: ignore[no-untyped-call,unused-ignore]
+        self.workers = parse_workers(self.workers)
         _check_choices(self)
         _refuse(self)
         _check_windows(self)

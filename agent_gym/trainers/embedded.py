@@ -207,6 +207,7 @@ class _Run:
             advantage_kwargs=dict(config.advantage_kwargs) or None,
             drop_zero_variance=get_advantage(config.advantage).silent_when_flat,
             max_concurrency=episodes,
+            workers=config.workers,
             save_strategy="steps",
             save_steps=config.save_every * config.num_iterations,
             logging_steps=config.num_iterations,
@@ -276,6 +277,7 @@ class _Run:
             max_tokens=self.config.max_action_tokens,
             max_concurrency=EVALUATION_BATCH,
             env_factory=make,
+            workers=self.config.workers,
             model=str(self.run.path.name),
             engine="transformers",
         )

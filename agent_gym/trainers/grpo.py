@@ -25,7 +25,7 @@ import torch
 from transformers import PrinterCallback, TrainerCallback
 
 from agent_gym._names import as_ids
-from agent_gym.flows import EnvPool, FaultMonitor, TooManyFaults, run_rows
+from agent_gym.flows import EnvPool, FaultMonitor, TooManyFaults, open_workers, run_rows
 from agent_gym.policies.base import Sampling, derive_seed
 from agent_gym.policies.transformers_policy import TransformersPolicy
 from agent_gym.trainers.advantages import Advantages, get_advantage, screen, zero_variance_groups
@@ -83,9 +83,6 @@ class _UpdateGuard(TrainerCallback):  # type: ignore[misc,unused-ignore]  # part
             for parameter in self.trainer.model.parameters():
                 parameter.grad = None
         self.trainer._window_has_signal = False
-
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.trainer._pool.close()
 
 
 class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL's classes are partly untyped
@@ -157,6 +154,10 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
             policy = make_engine_policy(args, model)
         if rollout is not None and (policy is not None or flow is not None):
             raise ValueError("rollout= replaces policy and flow; pass either rollout, or policy and flow")
+        if rollout is not None and args.workers is not None:
+            raise ValueError(
+                f"workers={args.workers!r} with rollout=: that function plays the episodes itself; give the workers to what it calls"
+            )
         own_tasks = train_dataset is None
         train_dataset, eval_dataset = routed(train_dataset, env, env_kwargs), routed(eval_dataset, env, env_kwargs)
         asked, args.use_vllm = args.use_vllm, False  # TRL would start an engine of its own
@@ -197,13 +198,20 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         self._no_signal_batches = 0
         self._generation: tuple[str, int, int] = ("train", -1, 0)
         self.faults = FaultMonitor(args.on_fault)
-        self._pool = EnvPool(self.make_env, max_idle=args.max_concurrency)
         self.engine = EngineWeights.of(policy, args, self.accelerator)
+        self._pool = EnvPool(self.make_env, max_idle=args.max_concurrency, workers=open_workers(args.workers, self.make_env))
         if policy is None and rollout is None:
             self.policy = TransformersPolicy(self.accelerator.unwrap_model(self.model), tokenizer=self._tokenizer)
         self.add_callback(_UpdateGuard(self))
         if args.disable_tqdm:
             self.remove_callback(PrinterCallback)
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """Train (see `transformers.Trainer.train`), and close environments and workers however that ends."""
+        try:
+            return super().train(*args, **kwargs)
+        finally:
+            self._pool.close()
 
     # ------------------------------------------------------------------------------------------------ environments and episodes
 

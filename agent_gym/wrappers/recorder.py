@@ -54,6 +54,8 @@ class StepRecorder(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
         self._takes_unpadded = hasattr(env.unwrapped, "encode_action")
         self._env_id = env.spec.id if env.spec is not None else str(getattr(env.unwrapped, "env_id", "") or type(env.unwrapped).__name__)
         self._env_kwargs = {key: _storable(value) for key, value in (env.spec.kwargs if env.spec is not None else {}).items()}
+        if (recorded_as := getattr(env, "recorded_as", None)) is not None:  # it stands for an environment of another process
+            self._env_id, self._env_kwargs = recorded_as
         self._steps: list[Step] = []
         self._seed: int | None = None
         self._options: dict[str, Any] = {}
@@ -91,6 +93,11 @@ class StepRecorder(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
         """An episode goes on."""
         return self._running
 
+    @property
+    def info(self) -> Mapping[str, Any]:
+        """The environment's present info, with scalars of array libraries as Python numbers."""
+        return self._info
+
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode and its record.
 
@@ -102,7 +109,24 @@ class StepRecorder(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
             What the environment returns.
         """
         self._running = False
-        observation, info = self.env.reset(seed=seed, options=options)
+        return self._begun(seed, options, self.env.reset(seed=seed, options=options))
+
+    async def areset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode and its record, awaiting the environment; only where that defines `areset`.
+
+        Args:
+            seed: of the environment.
+            options: of the environment.
+
+        Returns:
+            What the environment returns.
+        """
+        self._running = False
+        env: Any = self.env
+        return self._begun(seed, options, await env.areset(seed=seed, options=options))
+
+    def _begun(self, seed: int | None, options: dict[str, Any] | None, result: tuple[Any, dict[str, Any]]) -> tuple[Any, dict[str, Any]]:
+        observation, info = result
         self._steps, self._metrics = [], {}
         self._seed, self._options = seed, dict(options or {})
         self._info = _plain(info)

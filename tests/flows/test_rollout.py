@@ -20,7 +20,7 @@ from small_envs import Parrot
 
 from agent_gym.core import EnvFault
 from agent_gym.flows import AgentFlowBase, EnvPool, FaultMonitor, TooManyFaults, arun_rows, get_flow, normalize_row, register_flow, run_rows
-from agent_gym.flows.environment import HEAVY_SECONDS
+from agent_gym.flows.pacing import HEAVY_SECONDS
 from agent_gym.policies import RandomPolicy, Sampling, ScriptedPolicy
 from agent_gym.trajectory import Generation, StopReason
 
@@ -91,7 +91,7 @@ def test_the_same_run_gives_the_same_trajectories_at_any_concurrency():
 )
 def test_awaited_inline_and_threaded_chains_give_the_same_trajectories(wrap, monkeypatch):
     def play(wrapped, slow=False):
-        monkeypatch.setattr("agent_gym.flows.environment.HEAVY_SECONDS", -1.0 if slow else HEAVY_SECONDS)
+        monkeypatch.setattr("agent_gym.flows.pacing.HEAVY_SECONDS", -1.0 if slow else HEAVY_SECONDS)
         found = run_rows(rows(8), Chooser(), env_factory=lambda row: wrapped(parrot(row))).trajectories
         return [[(s.observation_ids.tolist(), s.action_ids.tolist(), s.reward, s.stop_reason, s.state_key) for s in t.steps] for t in found]
 

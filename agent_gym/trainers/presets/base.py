@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from agent_gym.chat import load_tokenizer
+from agent_gym.flows.workers import parse_workers
 from agent_gym.trainers.advantages import check_advantage
 from agent_gym.trainers.critic_settings import check_critic_settings
 from agent_gym.trainers.kinds import get_trainer
@@ -77,6 +78,7 @@ class EmbeddedConfig:
         advantage_kwargs: its settings.
         replay: episodes that are trained on again: `files`, and optionally `ratio`, `max_age`, `correction`, `base_version` (the fields `replay_*` of
             `AgentGRPOConfig`); empty replays nothing.
+        workers: where the environments live (see `agent_gym.flows.parse_workers`); None for this process.
         ppo: settings of the critic: any of `PPO_KEYS`, fields of `AgentPPOConfig`; what is left out is as in `PPO_DEFAULTS`.
     """
 
@@ -97,6 +99,7 @@ class EmbeddedConfig:
     advantage: str = ""
     advantage_kwargs: Mapping[str, Any] = field(default_factory=dict)
     replay: Mapping[str, Any] = field(default_factory=dict)
+    workers: int | str | None = None
     ppo: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -111,6 +114,7 @@ class EmbeddedConfig:
         kind = get_trainer(self.algorithm)
         object.__setattr__(self, "advantage", self.advantage or kind.advantage)
         check_advantage(self.advantage, self.advantage_kwargs, critic=kind.critic)
+        object.__setattr__(self, "workers", parse_workers(self.workers))
         unknown = sorted(set(self.ppo) - set(PPO_KEYS))
         if unknown or (self.ppo and not kind.critic):
             what = f"unknown are {', '.join(unknown)}" if unknown else f"algorithm={self.algorithm!r} has no critic"
