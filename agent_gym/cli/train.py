@@ -1,4 +1,4 @@
-"""`agent-gym train`: the embedded run, or a recipe on a model of yours; by GRPO, or by PPO with a critic.
+"""`agent-gym train`: the embedded run, or a recipe on a model of yours; by GRPO, by PPO with a critic, or by distillation from a teacher.
 
 Both write the same run folder (see `agent_gym.runs`). The first Ctrl-C lets the update in hand finish, saves and ends; the second ends at once. Either way
 the folder goes on with --resume.
@@ -30,10 +30,11 @@ from agent_gym.cli.common import (
     user_mistakes,
 )
 from agent_gym.cli.display import TrainDisplay
-from agent_gym.cli.recipe import Recipe, apply_overrides, check_fields, read_yaml, resolve
+from agent_gym.cli.recipe import Recipe, apply_overrides, check_fields, find_teacher, read_yaml, resolve
 from agent_gym.cli.sample_files import judge_of
 from agent_gym.runs import RunFolder
 from agent_gym.trainers.advantages import check_advantage
+from agent_gym.trainers.distill_settings import is_address
 from agent_gym.trainers.kinds import TRAINERS
 from agent_gym.trainers.presets import DEFAULT_ENV, PRESETS
 
@@ -88,6 +89,9 @@ def run(args: argparse.Namespace) -> int:
         with user_mistakes():
             check_advantage(args.advantage, critic=kind is None or kind.critic)  # an unknown name is the recipe's to refuse
         content["trainer"] = {**(content.get("trainer") or {}), "advantage": args.advantage}
+    if args.teacher is not None:
+        _goes_with_a_teacher(content.get("algorithm"))
+        content["trainer"] = {**(content.get("trainer") or {}), "teacher": args.teacher}
     replay = _replay_settings(args)
     if replay:
         trainer = {**(content.get("trainer") or {}), **{f"replay_{name}": value for name, value in replay.items()}}
@@ -101,6 +105,12 @@ def run(args: argparse.Namespace) -> int:
     if args.smoke:
         recipe = _smoke(recipe)
     return _dry_run(recipe) if args.dry_run else _recipe_run(args, recipe, None)
+
+
+def _goes_with_a_teacher(algorithm: Any) -> None:
+    kind = TRAINERS.get(str(algorithm or "grpo"))
+    if kind is not None and not kind.teacher:
+        raise UsageError("--teacher goes with --algorithm distill; the others learn from the reward")
 
 
 def _replay_settings(args: argparse.Namespace) -> dict[str, Any]:
@@ -141,6 +151,7 @@ def _earlier_run(args: argparse.Namespace) -> RunFolder | None:
         "seed",
         "algorithm",
         "advantage",
+        "teacher",
         "data",
         "judge",
         "judge_model",
@@ -210,13 +221,14 @@ def _telling_how_to_go_on(folder: Path) -> Iterator[None]:
 
 
 def _expected_failures() -> list[type[Exception]]:
-    """The ends of a run that are nobody's bug: nothing to learn from, a world that breaks, a full disk, a warm start that does not take."""
+    """The ends of a run that are nobody's bug: nothing to learn from, a world that breaks, a full disk, a warm start that does not take, a server that is gone."""
     from agent_gym.flows import TooManyFaults
+    from agent_gym.policies import EngineError
     from agent_gym.runs import RunFolderError
     from agent_gym.trainers.grpo import NoLearningSignalError
     from agent_gym.trainers.imitation import WarmStartFailed
 
-    return [TooManyFaults, RunFolderError, NoLearningSignalError, WarmStartFailed]
+    return [TooManyFaults, RunFolderError, NoLearningSignalError, WarmStartFailed, EngineError]
 
 
 # ---------------------------------------------------------------------------------------------------- the embedded run
@@ -243,6 +255,7 @@ def _embedded_run(args: argparse.Namespace, earlier: RunFolder | None) -> int:
     replay = _replay_settings(args)
     if replay:
         overrides["replay"] = {**(overrides.get("replay") or {}), **replay}
+    _find_embedded_teacher(args, overrides)
     with user_mistakes(TypeError):
         config = preset.config(**check_fields("--set", overrides, preset.config))
     seed = int(earlier.config.get("seed", 0)) if earlier is not None else args.seed or 0
@@ -270,11 +283,24 @@ def _embedded_run(args: argparse.Namespace, earlier: RunFolder | None) -> int:
     return 0
 
 
+def _find_embedded_teacher(args: argparse.Namespace, overrides: dict[str, Any]) -> None:
+    """Put the teacher where the settings have it."""
+    algorithm = overrides.get("algorithm")
+    if args.teacher is not None:
+        _goes_with_a_teacher(algorithm)
+        overrides["distill"] = {**(overrides.get("distill") or {}), "teacher": args.teacher}
+    kind = TRAINERS.get(str(algorithm))
+    given = overrides.get("distill") or {}
+    if kind is not None and kind.teacher and isinstance(given, dict):
+        overrides["distill"] = {**given, "teacher": find_teacher(given.get("teacher"), "distill.teacher")}
+
+
 def _embedded_dry_run(preset: Preset, config: EmbeddedConfig, seed: int) -> int:
     """Show the settings, and make and reset the environment of the run."""
     import gymnasium
 
     import agent_gym  # noqa: F401  # registers the ids
+    from agent_gym.cli.dry_run import check_beforehand
 
     screen = console()
     screen.print(f"{preset.env_id}: a tiny model learns {preset.goal}", highlight=False, soft_wrap=True)
@@ -293,6 +319,10 @@ def _embedded_dry_run(preset: Preset, config: EmbeddedConfig, seed: int) -> int:
         with user_mistakes(TypeError):
             ratio = float(config.replay.get("ratio", AgentGRPOConfig.replay_ratio))
             screen.print(open_replay(config, preset.tokenizer()).describe(ratio), markup=False, highlight=False, soft_wrap=True)
+    if config.distill:
+        teacher = str(config.distill["teacher"])
+        with user_mistakes():
+            screen.print(check_beforehand(teacher, preset.tokenizer()), markup=False, highlight=False, soft_wrap=True)
     episodes = config.tasks_per_update * config.num_generations
     screen.print(f"{episodes} episodes per update; the first prompt has {info['observation_length']} tokens", highlight=False)
     screen.print("dry run passed", style="green")
@@ -351,6 +381,9 @@ def _recipe_run(args: argparse.Namespace, recipe: Recipe, earlier: Path | None) 
     path, _ = resolve_model(recipe.model)
     reach_hub(path, "model")
     reach_hub(recipe.tokenizer, "tokenizer")
+    teacher = recipe.trainer.get("teacher")
+    if teacher is not None and not is_address(teacher):
+        reach_hub(teacher, "model")
     folder = earlier or (
         Path(recipe.output_dir)
         if recipe.output_dir and args.output_dir is None
