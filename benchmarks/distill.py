@@ -72,7 +72,7 @@ def draw(curves: Mapping[tuple[str, int], Course]) -> str:
     items: list[Series | Level] = [Level(f"{LEVEL:g}", LEVEL, "c-ceiling")]
     for (name, seed), course in curves.items():
         words, kind = kinds[name]
-        items.append(Series(f"{words}, seed {seed}", [(0.0, 0.0), *zip(*course, strict=True)], kind, "dots"))
+        items.append(Series(f"{words}, seed {seed}", list(zip(*course, strict=True)), kind, "dots"))
     style = (resources.files("agent_gym.report") / "report.css").read_text(encoding="utf-8")
     title = "Greedy success on validation tasks over the environment steps that were trained on"
     return str(
