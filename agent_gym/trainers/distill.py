@@ -262,6 +262,8 @@ class AgentDistillTrainer(AgentGRPOTrainer):
         assert reader.divergence is not None and reader.said is not None  # the forward pass is behind us
         if bool(mask.any()):
             self._seen.add(reader.divergence.detach(), reader.said)
+        if not (self.args.reward_weight or super()._trains_everything()):
+            per_token = per_token.detach()  # all zero; its way back through the head would be for nothing
         return per_token + per_token.new_zeros(per_token.shape).masked_scatter(mask, reader.divergence.to(per_token.dtype))
 
 
