@@ -97,7 +97,7 @@ def likelihood(head: Head, states: torch.Tensor, targets: torch.Tensor, chunk: i
     Returns:
         What it says.
     """
-    return _join(_say(head(own), some) for own, some in zip(states.split(chunk), targets.split(chunk), strict=True))
+    return _join(_say(head(own), some) for own, some in zip(torch.split(states, chunk), torch.split(targets, chunk), strict=True))
 
 
 def reverse_kl(
@@ -126,7 +126,7 @@ def reverse_kl(
             said = _say(teacher, some)
         return (student.exp() * (student - teacher)).sum(dim=-1), said.logps, said.likeliest
 
-    pieces = list(zip(states.split(chunk), teacher_states.split(chunk), targets.split(chunk), strict=True))
+    pieces = list(zip(*(torch.split(one, chunk) for one in (states, teacher_states, targets)), strict=True))
     if len(pieces) == 1 or not torch.is_grad_enabled():
         found = [part(*piece) for piece in pieces]
     else:
