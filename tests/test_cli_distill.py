@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,6 @@ from safetensors.torch import load_file
 from test_cli_train import arguments, stop_at_once
 from transformers import AutoModelForCausalLM
 
-from agent_gym.chat import load_tokenizer
 from agent_gym.cli import main
 from agent_gym.cli import train as train_module
 from agent_gym.cli.memory import ModelNumbers, estimate, teacher_memory
@@ -43,7 +44,7 @@ def test_a_dry_run_of_the_embedded_run_shows_the_teacher(tiny_model: str, capsys
         ([*DISTILL, "--teacher", "./nowhere"], "'./nowhere': there is no such folder"),
         ([*DISTILL, "--teacher", "expert"], "'expert' is no model, and tells no log-probabilities"),
         ([*DISTILL, "--teacher", "empty"], "the folder has no config.json"),
-        ([*DISTILL, "--teacher", "x", "--advantage", "step_gae"], "--algorithm ppo"),
+        ([*DISTILL, "--teacher", "http://127.0.0.1:9", "--advantage", "step_gae"], "--algorithm ppo"),
     ],
     ids=["none", "grpo", "ppo", "nowhere", "expert", "empty", "critic"],
 )
@@ -58,12 +59,13 @@ def test_what_does_not_go_together_is_refused(
 
 
 def test_a_teacher_with_other_ids_is_refused_before_anything_begins(tiny_model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    other = load_tokenizer(tiny_model)
-    other.add_tokens(["another"])
-    AutoModelForCausalLM.from_pretrained(tiny_model).save_pretrained("other")
-    content = other.backend_tokenizer.to_str().replace('"search"', '"\\u2603"')
-    other.save_pretrained("other")
-    Path("other/tokenizer.json").write_text(content, encoding="utf-8")
+    shutil.copytree(tiny_model, "other")
+    file = Path("other/tokenizer.json")
+    content = json.loads(file.read_text(encoding="utf-8"))
+    vocabulary = content["model"]["vocab"]
+    one, other = sorted(vocabulary, key=lambda token: vocabulary[token])[-2:]
+    vocabulary[one], vocabulary[other] = vocabulary[other], vocabulary[one]
+    file.write_text(json.dumps(content), encoding="utf-8")
     assert main(["train", "--output-dir", "run", *DISTILL, "--teacher", "other"]) == 2
     assert "has another vocabulary" in capsys.readouterr().err
     assert not list(Path("run").rglob("*.safetensors"))

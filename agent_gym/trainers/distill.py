@@ -171,7 +171,7 @@ class AgentDistillTrainer(AgentGRPOTrainer):
                     _spread(sub, mask, Likelihood(states.new_zeros(0), mask.new_zeros(0)))
         else:
             self._ask_rows(self.teacher, subs)
-        self._seen.read(time.perf_counter() - began, sum(int(_whole(sub)[1].sum()) for sub in subs))
+        self._seen.read(time.perf_counter() - began, sum(_tokens(sub) for sub in subs))
 
     def _ask_rows(self, teacher: RowTeacher, subs: Sequence[SubBatch]) -> None:
         """Send every row, as long as it is, in one go, so that a server has many to work on."""
@@ -241,7 +241,7 @@ class AgentDistillTrainer(AgentGRPOTrainer):
             states = self._states_of_teacher(ids, attention, mask)
             if self.model.training and self.num_iterations > 1:  # it is asked for again
                 sub["teacher_states"] = states
-            self._seen.read(time.perf_counter() - began, int(attention.sum()))
+            self._seen.read(time.perf_counter() - began, _tokens(sub))
         targets = sub["completion_ids"][mask] if bool(mask.any()) else sub["completion_ids"][:1, 0]
         student = plain_model(self.accelerator.unwrap_model(self.model))
         return _Reader(Head(student, self.temperature), self.teacher.head, states, targets, self.args.teacher_chunk_tokens)
@@ -272,6 +272,12 @@ def _whole(sub: SubBatch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     ids = torch.cat([sub["prompt_ids"], sub["completion_ids"]], dim=1)
     attention = torch.cat([sub["prompt_mask"], sub["completion_mask"]], dim=1)
     return ids, attention, (sub["completion_mask"] * sub["tool_mask"]).bool()
+
+
+def _tokens(sub: SubBatch) -> int:
+    """Tokens of the rows that hold an action; dummies that fill up a rank do not count."""
+    _, attention, mask = _whole(sub)
+    return int(attention[mask.any(dim=1)].sum())
 
 
 def _spread(sub: SubBatch, mask: torch.Tensor, said: Likelihood) -> None:

@@ -24,11 +24,10 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str
 def test_two_processes_with_a_teacher_equal_one(name: str, ranks: tuple[Path, list[dict[str, Any]]]) -> None:
     folder, results = ranks
     alone = run_case(name, folder / "alone", 1, 0)
-    assert alone["figures"]["distill/reverse_kl"] > 0 and set(alone["figures"]) >= {"distill/agreement", "distill/tokens_scored"}
+    assert alone["figures"]["distill/reverse_kl"] != 0 and set(alone["figures"]) >= {"distill/agreement", "distill/tokens_scored"}
     for result in results:
         seen = result[name]
         assert len(seen["gradients"]) == len(alone["gradients"]) == 1
         assert alone["gradients"][0].norm() > 1e-3 and relative_error(seen["gradients"][0], alone["gradients"][0]) < 1e-6
         for key, value in alone["figures"].items():
-            if key != "distill/tokens_scored" or name != "one episode":  # a rank without a row reads a dummy
-                assert seen["figures"][key] == pytest.approx(value, rel=1e-4, abs=1e-6), key
+            assert seen["figures"][key] == pytest.approx(value, rel=1e-4, abs=1e-6), key

