@@ -247,7 +247,7 @@ class AgentDistillTrainer(AgentGRPOTrainer):
         return _Reader(Head(student, self.temperature), self.teacher.head, states, targets, self.args.teacher_chunk_tokens)
 
     def _advantages(self, sub: SubBatch, before: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        advantages = self.args.reward_weight * super()._advantages(sub, before, mask)
+        advantages: torch.Tensor = self.args.reward_weight * super()._advantages(sub, before, mask)
         if self.distill_loss == "full":
             return advantages
         told = sub["teacher_per_token_logps"].to(before.dtype)
