@@ -10,9 +10,10 @@ import asyncio
 import logging
 import uuid
 import warnings
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import nn
@@ -30,6 +31,7 @@ from agent_gym.trainers.second_model import check_vocabulary, has_tokenizer, pla
 __all__ = ["ModelTeacher", "RowTeacher", "ServerTeacher", "check_teacher", "make_teacher"]
 
 _log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
 _LONGEST_DELAY = 30.0
 _PROBES = ("The capital of France is Paris.", " 3.14 + 42 = \n\n\tx_1;", "naïve café, Ελλάδα, 東京, 🙂", "don't   stop")
 
@@ -167,7 +169,7 @@ class ServerTeacher:
         for text in (*_PROBES, special):
             ours = tokenizer.encode(text, add_special_tokens=False)
             try:
-                theirs = await self._insist(lambda text=text: self.server.tokenize(text))
+                theirs = await self._insist(partial(self.server.tokenize, text))
             except NotServed:
                 warnings.warn(
                     f"{who} has no /tokenize, so it is not known whether its ids are those of the student; ServerTeacher(url, tokenizer=FOLDER) compares "
@@ -223,7 +225,7 @@ class ServerTeacher:
             "--max-model-len, or make the environments with a smaller max_observation_tokens"
         )
 
-    async def _insist(self, attempt: Any) -> Any:
+    async def _insist(self, attempt: Callable[[], Awaitable[_Result]]) -> _Result:
         """Call until the server answers, or all tries are spent."""
         delay = self.retry_delay
         for failures in range(self.retries + 1):
