@@ -248,7 +248,7 @@ VLLM_REQUEST = {
     "model": TEXT, "prompt": IDS, "n": INT, "max_tokens": INT, "seed": INT, "logprobs": INT, "return_token_ids": BOOL,
     "return_tokens_as_token_ids": BOOL, "ignore_eos": BOOL, "min_tokens": INT, "add_special_tokens": BOOL, "skip_special_tokens": BOOL,
     "stream": BOOL, "request_id": TEXT, "temperature": NUMBER, "top_p": NUMBER, "top_k": INT, "min_p": NUMBER, "repetition_penalty": NUMBER,
-    "presence_penalty": NUMBER, "frequency_penalty": NUMBER, "stop_token_ids": IDS,
+    "presence_penalty": NUMBER, "frequency_penalty": NUMBER, "stop_token_ids": IDS, "prompt_logprobs": INT,
 }  # fmt: skip
 
 
@@ -261,12 +261,21 @@ class FakeVLLM(FakeServer):
         version: that GET /version tells.
         told_len: the length of its context that it tells, where that is not the true one.
         eos: ids at which it stops unless `ignore_eos`.
+        tokenizer: what `/tokenize` encodes with; None serves no such address.
     """
 
     def __init__(
-        self, model: Any, *, raw: bool = False, version: str = "0.30.0", told_len: int | None = None, eos: tuple[int, ...] = (), **more: Any
+        self,
+        model: Any,
+        *,
+        raw: bool = False,
+        version: str = "0.30.0",
+        told_len: int | None = None,
+        eos: tuple[int, ...] = (),
+        tokenizer: Any = None,
+        **more: Any,
     ) -> None:
-        self.raw, self.version, self.told_len, self.eos = raw, version, told_len, eos
+        self.raw, self.version, self.told_len, self.eos, self.tokenizer = raw, version, told_len, eos, tokenizer
         super().__init__(model, **more)
 
     def answer(self, path: str, query: dict[str, list[str]], request: Any, connection: socket.socket) -> Any:
@@ -287,6 +296,10 @@ class FakeVLLM(FakeServer):
             return {"version": self.version}
         if path == "/health":
             return ""
+        if path == "/tokenize" and self.tokenizer is not None:
+            check_members(request, {"model": TEXT, "prompt": TEXT, "add_special_tokens": BOOL}, {"prompt"})
+            ids = self.tokenizer.encode(request["prompt"], add_special_tokens=request.get("add_special_tokens", True))
+            return {"count": len(ids), "max_model_len": self.max_model_len, "tokens": ids, "token_strs": None}
         return self.control(path, query, request)
 
     def control(self, path: str, query: dict[str, list[str]], request: Any) -> Any:
@@ -349,7 +362,7 @@ class FakeVLLM(FakeServer):
         sampling = Sampling(
             temperature=request["temperature"], top_p=request["top_p"], top_k=max(0, request["top_k"]), min_p=request["min_p"], max_tokens=asked,
             seed=request["seed"],
-            stop_token_ids=(*request["stop_token_ids"], *(() if request["ignore_eos"] else self.eos)),
+            stop_token_ids=(*request["stop_token_ids"], *(() if request.get("ignore_eos") else self.eos)),
         )  # fmt: skip
         name = f"cmpl-{request['request_id']}"
         generation, aborted = self.sample(prompt, sampling, f"{name}-0", connection)
@@ -359,7 +372,7 @@ class FakeVLLM(FakeServer):
             logprobs = plain_logprobs(self.model, prompt, ids)
         reason = "abort" if aborted or fault == "abort" else "stop" if generation.finish_reason == "stop" else "length"
         told = request["return_token_ids"]
-        tokens = [f"token_id:{one}" for one in ids] if request["return_tokens_as_token_ids"] else ["x"] * len(ids)
+        tokens = [f"token_id:{one}" for one in ids] if request.get("return_tokens_as_token_ids") else ["x"] * len(ids)
         choice = {
             "index": 0,
             "text": "".join(tokens),
@@ -367,7 +380,7 @@ class FakeVLLM(FakeServer):
             "finish_reason": reason,
             "stop_reason": ids[-1] if reason == "stop" else None,
             "token_ids": ids if told else None,
-            "prompt_logprobs": None,
+            "prompt_logprobs": prompt_scores(self.model, prompt) if request.get("prompt_logprobs") == 0 else None,
             "prompt_token_ids": prompt if told else None,
         }
         usage = {
@@ -418,6 +431,26 @@ def spoil_vllm(fault: str, content: dict[str, Any], choice: dict[str, Any]) -> N
         del content["choices"]
     elif fault == "half":
         content["_half"] = True
+    elif fault == "no scores":
+        choice["prompt_logprobs"] = None
+    elif fault == "fewer scores":
+        choice["prompt_logprobs"] = choice["prompt_logprobs"][:-1]
+    elif fault == "scores of others":
+        choice["prompt_logprobs"][2] = {str(1 + int(next(iter(choice["prompt_logprobs"][2])))): {"logprob": -1.0, "rank": 1}}
+    elif fault in ("positive score", "impossible", "null score"):
+        (entry,) = choice["prompt_logprobs"][2].values()
+        entry["logprob"] = {"positive score": 0.5, "impossible": -9999.0, "null score": None}[fault]
+
+
+def prompt_scores(model: Any, prompt: list[int]) -> list[Any]:
+    """As vLLM tells them for prompt_logprobs=0: nothing for the first id, then each id with its log-probability at temperature 1 and its rank."""
+    with torch.no_grad():
+        logps = model(input_ids=torch.tensor([prompt])).logits[0, :-1].float().log_softmax(-1)
+    found: list[Any] = [None]
+    for line, token in zip(logps, prompt[1:], strict=True):
+        own = float(line[token])
+        found.append({str(token): {"logprob": own, "rank": int((line > line[token]).sum()) + 1, "decoded_token": "x"}})
+    return found
 
 
 def plain_logprobs(model: Any, prompt: list[int], ids: list[int], temperature: float = 1.0) -> list[float]:

@@ -372,12 +372,13 @@ def load_player(
     return _load_transformers(path, run, model, tokenizer, temperature, seed, dtype, device, batch_size)
 
 
-def resolve_model(model: str, baselines: Sequence[str] = ()) -> tuple[str, RunFolder | None]:
+def resolve_model(model: str, baselines: Sequence[str] = (), *, option: str = "--model") -> tuple[str, RunFolder | None]:
     """Find the folder of the weights that a name means.
 
     Args:
         model: a folder (a run's folder means its last weights), or a Hugging Face name.
         baselines: further names that may have been meant, for the message.
+        option: that it came by, for the message.
 
     Returns:
         Folder or name, and the run that the folder belongs to.
@@ -393,16 +394,16 @@ def resolve_model(model: str, baselines: Sequence[str] = ()) -> tuple[str, RunFo
         near = nearest(model, (*SCRIPTED, *baselines)) if "/" not in model else ""
         if looks_like_path or near:
             wanted = "a model's folder, a run's folder, a Hugging Face name, " + ", ".join(f"{name!r}" for name in (*SCRIPTED, *baselines))
-            raise UsageError(f"--model {model!r}: there is no such folder{near or '.'} Wanted: {wanted}")
+            raise UsageError(f"{option} {model!r}: there is no such folder{near or '.'} Wanted: {wanted}")
         return model, None
     run = RunFolder.containing(folder)
     if run is not None and run.path.resolve() == folder.resolve():
         best = run.best_model()
         if best is None:
-            raise UsageError(f"--model {model!r}: this run has no weights yet")
+            raise UsageError(f"{option} {model!r}: this run has no weights yet")
         return str(best), run
     if not (folder / "config.json").is_file() and not (folder / "adapter_config.json").is_file():
-        raise UsageError(f"--model {model!r}: the folder has no config.json (a model) and no adapter_config.json (a LoRA adapter)")
+        raise UsageError(f"{option} {model!r}: the folder has no config.json (a model) and no adapter_config.json (a LoRA adapter)")
     return str(folder), run
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent_gym.cli.common import SCRIPTED, UsageError, reach_hub, resolve_model, splits_of, user_mistakes
-from agent_gym.cli.memory import estimate, model_numbers
+from agent_gym.cli.memory import estimate, model_numbers, teacher_memory
 from agent_gym.cli.recipe import Recipe
 from agent_gym.cli.sample_files import is_sample_file, load_file
 from agent_gym.evaluation import EVAL_SEEDS
@@ -22,7 +22,7 @@ from agent_gym.evaluation import EVAL_SEEDS
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Checked", "Rows", "build_args", "build_rows", "check", "dry_run", "make_maker"]
+__all__ = ["Checked", "Rows", "build_args", "build_rows", "check", "check_beforehand", "dry_run", "make_maker"]
 
 _EXPERT_EPISODES = 8
 DEFAULT_TRAIN_TASKS = 10_000
@@ -326,6 +326,9 @@ def check(recipe: Recipe, output_dir: str | Path = "run") -> Checked:
     notes += [rows.note] if rows.note else []
     if args.replay_files:
         notes.append(_replayed(args, tokenizer))
+    if getattr(args, "teacher", None):
+        with user_mistakes():
+            notes.append(check_beforehand(args.teacher, tokenizer))
     found.first_prompt["train"] = _reset_ends(recipe, make, rows.train)
     found.measured, found.longest = _measure(recipe, make, rows.train)
     if rows.eval:
@@ -350,6 +353,30 @@ def _engine_note(recipe: Recipe, args: Any) -> str:
     if args.vllm_mode == "server":
         return "use_vllm: the run asks a vLLM server for its replies and gives it the weights of each update; it has to be started first (docs/vllm.md)"
     return "use_vllm: the run starts a vLLM engine in its own process (extra vllm)"
+
+
+def check_beforehand(teacher: str, tokenizer: Any) -> str:
+    """Check what can be known of a teacher without weights and without its server.
+
+    Args:
+        teacher: folder, name or address.
+        tokenizer: the student's.
+
+    Returns:
+        What there is to say of it.
+
+    Raises:
+        ValueError: if it reads other ids.
+        UsageError: if it cannot be opened.
+    """
+    from agent_gym.trainers.distill_settings import is_address
+    from agent_gym.trainers.teacher import check_teacher
+
+    if is_address(teacher):
+        return f"the teacher at {teacher} is asked for its vocabulary when the run begins"
+    reach_hub(teacher, "model")
+    check_teacher(teacher, tokenizer)
+    return f"the teacher {teacher} reads the ids of the student"
 
 
 def _replayed(args: Any, tokenizer: Any) -> str:
@@ -492,6 +519,7 @@ def _print_memory(found: Checked, screen: Console) -> None:
         checkpointing=True if checkpointing is None else bool(checkpointing),
         reference_model=bool(args.beta) and recipe.lora is None,
         critic=bool(args.has_critic),
+        teacher=teacher_memory(args.teacher, args.teacher_dtype) if getattr(args, "teacher", None) else None,
         vllm_share=args.vllm_gpu_memory_utilization if args.use_vllm and args.vllm_mode == "colocate" else (0.0 if args.use_vllm else None),
         gpu_memory_gb=recipe.gpu_memory_gb,
         context_tokens=context,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ModelNumbers", "estimate", "model_numbers"]
+__all__ = ["ModelNumbers", "estimate", "model_numbers", "teacher_memory"]
 
 GIB = 2.0**30
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "half": 2, "fp32": 4, "bf16": 2}
@@ -97,6 +97,25 @@ def _config(model: str) -> Any:
         return None
 
 
+def teacher_memory(name: str, dtype: str) -> tuple[float, str] | None:
+    """Count the weights of a teacher in this process.
+
+    Args:
+        name: folder, name or address.
+        dtype: its weights are loaded in; "auto" for that in which they are stored.
+
+    Returns:
+        Bytes, and what they rest on; None behind an address, or where there is no config at hand.
+    """
+    config = None if "://" in name else _config(name)
+    numbers = model_numbers(name, None, None, 0) if config is not None else None
+    if numbers is None:
+        return None
+    stored = str(getattr(config, "dtype", None) or "float32").removeprefix("torch.")
+    size = _BYTES.get(stored if dtype == "auto" else dtype, 4)
+    return numbers.parameters * size, f"{numbers.parameters / 1e9:.2f} billion x {size} bytes, whole on each GPU"
+
+
 def estimate(
     numbers: ModelNumbers,
     *,
@@ -107,6 +126,7 @@ def estimate(
     checkpointing: bool,
     reference_model: bool,
     critic: bool = False,
+    teacher: tuple[float, str] | None = None,
     vllm_share: float | None,
     gpu_memory_gb: float | None,
     context_tokens: int,
@@ -123,6 +143,7 @@ def estimate(
         checkpointing: activations are recomputed.
         reference_model: a second copy is held (beta > 0 without LoRA).
         critic: a copy of the policy is trained as a critic, whole on each GPU.
+        teacher: what `teacher_memory` says of a teacher; None where there is none here.
         vllm_share: the part of the GPU that a vLLM engine in this process takes; 0 for one on other GPUs, None where the model itself samples.
         gpu_memory_gb: of one GPU, if stated.
         context_tokens: of one episode, for the cache of replies sampled in this process.
@@ -147,6 +168,8 @@ def estimate(
         lines.append(("reference model", numbers.parameters * size / shards, "beta > 0"))
     if critic:
         lines.append(("critic", 4 * numbers.parameters * size, "weights, gradients and AdamW states, whole on each GPU"))
+    if teacher is not None:
+        lines.append(("teacher", *teacher))
     if checkpointing:
         kept, how = 2.0 * numbers.layers + 34.0, "one input per layer, and one layer whole"
     else:

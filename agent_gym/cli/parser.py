@@ -267,13 +267,14 @@ def _train(commands: Any) -> None:
         "train",
         "train a model",
         "Without --model and --config: the embedded run, in which a tiny model learns to search and answer in minutes on a CPU.\n"
-        "With them: GRPO, or PPO with a critic, on a model of yours.",
+        "With them: GRPO, PPO with a critic, or distillation from a teacher, on a model of yours.",
         [
             "--output-dir runs/first",
             "--config recipes/hotpotqa.yaml --dry-run",
             "AgentR1/Tool-v0 --model Qwen/Qwen3-0.6B --set trainer.max_steps=100",
             "AgentR1/ALFWorld-v0 --advantage gigpo --set advantage_kwargs.step_weight=0.5",
             "AgentR1/HotpotQA-v0 --algorithm ppo --advantage token_gae",
+            "AgentR1/HotpotQA-v0 --algorithm distill --teacher runs/first",
             "--data rows.parquet --model Qwen/Qwen3-0.6B --output-dir runs/mine",
             "--output-dir runs/second --replay runs/first/trajectories/last_batch.jsonl --replay-max-age 4",
             "--output-dir runs/first --resume",
@@ -292,7 +293,14 @@ def _train(commands: Any) -> None:
         help="a key of the recipe, dotted (trainer.learning_rate=1e-6)",
     )
     parser.add_argument(
-        "--algorithm", choices=["grpo", "ppo"], help="the trainer: grpo (default), or ppo, which has a critic (docs/ppo.md)"
+        "--algorithm",
+        choices=["grpo", "ppo", "distill"],
+        help="the trainer: grpo (default); ppo, which has a critic (docs/ppo.md); distill, which has a teacher (docs/distill.md)",
+    )
+    parser.add_argument(
+        "--teacher",
+        metavar="T",
+        help="of distill: a model's folder, a run's folder, a Hugging Face name, or the address of a vLLM server (http://127.0.0.1:8000)",
     )
     parser.add_argument(
         "--advantage",

@@ -16,8 +16,9 @@
                                         Rows of the Agent-R1 sample schema say their environment themselves (`env` may be left out), and their
                                         reward; `judge` (address or registered name, or url and model) and `allow_functions: true` are for them
     flow: agent_env_loop                how episodes are played
-    algorithm: grpo                     or ppo, which has a critic
-    trainer: {...}                      every field of AgentGRPOConfig; of AgentPPOConfig with ppo
+    algorithm: grpo                     or ppo, which has a critic; or distill, which has a teacher
+    trainer: {...}                      every field of AgentGRPOConfig; of AgentPPOConfig with ppo; of AgentDistillConfig with distill, where
+                                        `teacher` is a folder, a run's folder, a Hugging Face name, or the address of a vLLM server
     lora: {r: 16, ...}                  every field of peft.LoraConfig; leave it out to train all weights
 
 Every key is looked up where it belongs: in this table, in the environment's constructor, in the dataclasses of the trainer's settings and LoraConfig. An
@@ -39,11 +40,22 @@ from typing import Any
 
 import yaml
 
-from agent_gym.cli.common import UsageError, check_env_kwargs, find_env, loading, nearest, splits_of, user_mistakes
+from agent_gym.cli.common import (
+    SCRIPTED,
+    UsageError,
+    check_env_kwargs,
+    find_env,
+    loading,
+    nearest,
+    resolve_model,
+    splits_of,
+    user_mistakes,
+)
 from agent_gym.cli.sample_files import first_environment, is_sample_file
+from agent_gym.trainers.distill_settings import is_address
 from agent_gym.trainers.kinds import TRAINERS
 
-__all__ = ["DATA_KEYS", "RECIPE_KEYS", "Recipe", "apply_overrides", "check_fields", "read_yaml", "resolve"]
+__all__ = ["DATA_KEYS", "RECIPE_KEYS", "Recipe", "apply_overrides", "check_fields", "find_teacher", "read_yaml", "resolve"]
 
 RECIPE_KEYS = (
     "env", "env_kwargs", "eval_env_kwargs", "model", "tokenizer", "parameters", "gpus", "gpu_memory_gb", "sharding", "data", "flow", "algorithm",
@@ -314,7 +326,36 @@ def _trainer(given: dict[str, Any], algorithm: str) -> dict[str, Any]:
     for name, why in owned.items():
         if name in given:
             raise UsageError(f"trainer.{name}: {why}")
-    return check_fields("trainer", given, config)
+    fields = check_fields("trainer", given, config)
+    if TRAINERS[algorithm].teacher:
+        fields["teacher"] = find_teacher(fields.get("teacher"), "trainer.teacher")
+    return fields
+
+
+def find_teacher(name: str | None, option: str) -> str:
+    """Find what a teacher's name means.
+
+    Args:
+        name: an address, a folder (a run's folder means its last weights), or a Hugging Face name; None where none was given.
+        option: that it came by, for the message.
+
+    Returns:
+        The address, the whole path of the folder, or the name.
+
+    Raises:
+        UsageError: for a path that is not there, a run without weights, or where there is none.
+    """
+    if not name:
+        raise UsageError(
+            f"algorithm distill: which model is learned from? --teacher FOLDER or ADDRESS ({option}): a model's folder, a run's folder, a Hugging Face "
+            "name, or the address of a vLLM server"
+        )
+    if is_address(name):
+        return name
+    if name in SCRIPTED:
+        raise UsageError(f"{option}: {name!r} is no model, and tells no log-probabilities; give a model's folder or a Hugging Face name")
+    found, _ = resolve_model(name, option=option)
+    return str(Path(found).resolve()) if Path(found).exists() else found
 
 
 def _lora(given: dict[str, Any]) -> dict[str, Any]:

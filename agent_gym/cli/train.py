@@ -1,4 +1,4 @@
-"""`agent-gym train`: the embedded run, or a recipe on a model of yours; by GRPO, or by PPO with a critic.
+"""`agent-gym train`: the embedded run, or a recipe on a model of yours; by GRPO, by PPO with a critic, or by distillation from a teacher.
 
 Both write the same run folder (see `agent_gym.runs`). The first Ctrl-C lets the update in hand finish, saves and ends; the second ends at once. Either way
 the folder goes on with --resume.
@@ -31,10 +31,11 @@ from agent_gym.cli.common import (
     user_mistakes,
 )
 from agent_gym.cli.display import TrainDisplay
-from agent_gym.cli.recipe import Recipe, apply_overrides, check_fields, read_yaml, resolve
+from agent_gym.cli.recipe import Recipe, apply_overrides, check_fields, find_teacher, read_yaml, resolve
 from agent_gym.cli.sample_files import judge_of
 from agent_gym.runs import RunFolder
 from agent_gym.trainers.advantages import check_advantage
+from agent_gym.trainers.distill_settings import is_address
 from agent_gym.trainers.kinds import TRAINERS
 from agent_gym.trainers.presets import DEFAULT_ENV, PRESETS
 
@@ -91,6 +92,9 @@ def run(args: argparse.Namespace) -> int:
         content["trainer"] = {**(content.get("trainer") or {}), "advantage": args.advantage}
     if args.workers is not None:
         content["trainer"] = {**(content.get("trainer") or {}), "workers": args.workers}
+    if args.teacher is not None:
+        _goes_with_a_teacher(content.get("algorithm"))
+        content["trainer"] = {**(content.get("trainer") or {}), "teacher": args.teacher}
     replay = _replay_settings(args)
     if replay:
         trainer = {**(content.get("trainer") or {}), **{f"replay_{name}": value for name, value in replay.items()}}
@@ -104,6 +108,12 @@ def run(args: argparse.Namespace) -> int:
     if args.smoke:
         recipe = _smoke(recipe)
     return _dry_run(recipe) if args.dry_run else _recipe_run(args, recipe, None)
+
+
+def _goes_with_a_teacher(algorithm: Any) -> None:
+    kind = TRAINERS.get(str(algorithm or "grpo"))
+    if kind is not None and not kind.teacher:
+        raise UsageError("--teacher goes with --algorithm distill; the others learn from the reward")
 
 
 def _replay_settings(args: argparse.Namespace) -> dict[str, Any]:
@@ -144,6 +154,7 @@ def _earlier_run(args: argparse.Namespace) -> RunFolder | None:
         "seed",
         "algorithm",
         "advantage",
+        "teacher",
         "data",
         "judge",
         "judge_model",
@@ -213,7 +224,7 @@ def _telling_how_to_go_on(folder: Path) -> Iterator[None]:
 
 
 def _expected_failures() -> list[type[Exception]]:
-    """The ends of a run that are nobody's bug: nothing to learn from, a world that breaks, an engine that is gone, a full disk, a warm start that does not take."""
+    """The ends of a run that are nobody's bug: nothing to learn from, a world that breaks, a server that is gone, a full disk, a warm start that does not take."""
     from agent_gym.flows import TooManyFaults
     from agent_gym.policies import EngineError
     from agent_gym.runs import RunFolderError
@@ -247,6 +258,7 @@ def _embedded_run(args: argparse.Namespace, earlier: RunFolder | None) -> int:
     replay = _replay_settings(args)
     if replay:
         overrides["replay"] = {**(overrides.get("replay") or {}), **replay}
+    _find_embedded_teacher(args, overrides)
     with user_mistakes(TypeError):
         config = preset.config(**check_fields("--set", overrides, preset.config))
     seed = int(earlier.config.get("seed", 0)) if earlier is not None else args.seed or 0
@@ -274,11 +286,24 @@ def _embedded_run(args: argparse.Namespace, earlier: RunFolder | None) -> int:
     return 0
 
 
+def _find_embedded_teacher(args: argparse.Namespace, overrides: dict[str, Any]) -> None:
+    """Put the teacher where the settings have it."""
+    algorithm = overrides.get("algorithm")
+    if args.teacher is not None:
+        _goes_with_a_teacher(algorithm)
+        overrides["distill"] = {**(overrides.get("distill") or {}), "teacher": args.teacher}
+    kind = TRAINERS.get(str(algorithm))
+    given = overrides.get("distill") or {}
+    if kind is not None and kind.teacher and isinstance(given, dict):
+        overrides["distill"] = {**given, "teacher": find_teacher(given.get("teacher"), "distill.teacher")}
+
+
 def _embedded_dry_run(preset: Preset, config: EmbeddedConfig, seed: int) -> int:
     """Show the settings, and make and reset the environment of the run."""
     import gymnasium
 
     import agent_gym  # noqa: F401  # registers the ids
+    from agent_gym.cli.dry_run import check_beforehand
 
     screen = console()
     screen.print(f"{preset.env_id}: a tiny model learns {preset.goal}", highlight=False, soft_wrap=True)
@@ -297,6 +322,10 @@ def _embedded_dry_run(preset: Preset, config: EmbeddedConfig, seed: int) -> int:
         with user_mistakes(TypeError):
             ratio = float(config.replay.get("ratio", AgentGRPOConfig.replay_ratio))
             screen.print(open_replay(config, preset.tokenizer()).describe(ratio), markup=False, highlight=False, soft_wrap=True)
+    if config.distill:
+        teacher = str(config.distill["teacher"])
+        with user_mistakes():
+            screen.print(check_beforehand(teacher, preset.tokenizer()), markup=False, highlight=False, soft_wrap=True)
     episodes = config.tasks_per_update * config.num_generations
     screen.print(f"{episodes} episodes per update; the first prompt has {info['observation_length']} tokens", highlight=False)
     screen.print("dry run passed", style="green")
@@ -353,6 +382,9 @@ def _recipe_run(args: argparse.Namespace, recipe: Recipe, earlier: Path | None) 
     first, several = int(os.environ.get("RANK", 0)) == 0, int(os.environ.get("WORLD_SIZE", 1)) > 1  # as torchrun and accelerate launch say
     if several and earlier is None and args.output_dir is None and recipe.output_dir is None:
         raise UsageError("several processes train into one folder, which each of them has to know: give --output-dir")
+    teacher = recipe.trainer.get("teacher")
+    if teacher is not None and not is_address(teacher):
+        reach_hub(teacher, "model")
     folder = earlier or (
         Path(recipe.output_dir)
         if recipe.output_dir and args.output_dir is None

@@ -16,20 +16,38 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from agent_gym.policies.base import Sampling
 from agent_gym.policies.engine import Engine, EngineDown, EngineError, EngineInfo, EnginePolicy, Reply
 from agent_gym.policies.engine_http import HttpEngine, NotServed, field_of, filters
 
-__all__ = ["VLLMPolicy", "VLLMServer"]
+__all__ = ["PromptScores", "VLLMPolicy", "VLLMServer"]
 
 _LOWEST_TEMPERATURE = 0.01
 """vLLM silently takes this for anything lower but 0."""
 _CERTAIN = -1e-3
+_HIGHEST_LOGPROB = 1e-3
+_IMPOSSIBLE = -9999.0
+"""What the server writes for minus infinity, which JSON has no word for."""
 _DEV_MODE = (
     "start the server with VLLM_SERVER_DEV_MODE=1 in its environment (and bound to 127.0.0.1: these addresses have no authorisation)"
 )
+
+
+class PromptScores(NamedTuple):
+    """What a server says of the ids of a prompt, each of shape (n - 1,): of those behind the first.
+
+    Attributes:
+        logprobs: float32, at temperature 1; NaN where the server knows none, or says that the id is impossible (-9999).
+        likeliest: bool: no id is likelier.
+    """
+
+    logprobs: NDArray[np.float32]
+    likeliest: NDArray[np.bool_]
 
 
 class VLLMServer(HttpEngine):
@@ -98,6 +116,56 @@ class VLLMServer(HttpEngine):
         }
         return await self.reply("/v1/completions", body, _read_completion, request_id, [f"cmpl-{request_id}-0"])
 
+    async def prompt_scores(self, prompt: list[int], request_id: str) -> PromptScores:
+        """Ask how likely each id of a prompt is behind those before it, by `prompt_logprobs`.
+
+        They are log-softmax of the logits whatever the temperature of the request is. The server samples one id too, which is dropped, so the prompt may be
+        one id shorter than its context at most.
+
+        Args:
+            prompt: at least two ids.
+            request_id: unique.
+
+        Returns:
+            The scores.
+
+        Raises:
+            EngineDown: if no answer came.
+            EngineError: if the answer is of other ids, or is none of log-probabilities.
+            ContextFull: if the prompt does not fit.
+            ValueError: if the server refuses an id.
+        """
+        body = {
+            "model": self.model,
+            "prompt": prompt,
+            "n": 1,
+            "max_tokens": 1,
+            "seed": 0,
+            "prompt_logprobs": 0,
+            "return_token_ids": True,
+            "add_special_tokens": False,
+            "stream": False,
+            "request_id": request_id,
+            **filters(Sampling(temperature=0.0), 0),
+        }
+        return await self.ask("POST", "/v1/completions", body, lambda value: _read_scores(value, prompt))
+
+    async def tokenize(self, text: str) -> list[int]:
+        """Have the server encode a text, without the special tokens that a tokenizer adds.
+
+        Args:
+            text: any.
+
+        Returns:
+            The ids.
+
+        Raises:
+            NotServed: if it has no such address.
+            EngineError: if it cannot be used otherwise.
+        """
+        body = {"model": self.model, "prompt": text, "add_special_tokens": False}
+        return await self.ask("POST", "/tokenize", body, lambda value: list(field_of(value, "tokens", list)))
+
     async def abort(self, request_ids: Sequence[str]) -> None:
         """End requests; what was sampled comes back only from a server in development mode."""
         names = self.names_of(request_ids)
@@ -149,6 +217,33 @@ def _read_completion(value: Any) -> Reply:
         finish_reason=choice.get("finish_reason"),
         prompt_ids=field_of(choice, "prompt_token_ids", list) if choice.get("token_ids") is not None else None,
     )
+
+
+def _read_scores(value: Any, prompt: Sequence[int]) -> PromptScores:
+    (choice,) = field_of(value, "choices", list)
+    echo = choice.get("prompt_token_ids")
+    if echo is not None and echo != list(prompt):
+        raise ValueError(f"it worked on {len(echo)} ids that are not the {len(prompt)} that it was sent; something between tokenises again")
+    entries = _list(choice.get("prompt_logprobs"), "prompt_logprobs")
+    if entries is None or len(entries) != len(prompt):
+        raise ValueError(f"prompt_logprobs has {0 if entries is None else len(entries)} entries for {len(prompt)} ids")
+    logprobs = np.full(len(prompt) - 1, np.nan, dtype=np.float32)
+    likeliest = np.zeros(len(prompt) - 1, dtype=np.bool_)
+    for place, (entry, token) in enumerate(zip(entries[1:], prompt[1:], strict=True)):
+        told = field_of(entry, str(token), Mapping)
+        number = told["logprob"]
+        if (
+            isinstance(number, bool)
+            or not isinstance(number, (int, float, type(None)))
+            or (number is not None and number > _HIGHEST_LOGPROB)
+        ):
+            raise ValueError(
+                f"the log-probability of id {token} at position {place + 1} is {number!r}; the server needs a --logprobs-mode of logprobs"
+            )
+        if number is not None and number > _IMPOSSIBLE:
+            logprobs[place] = number
+        likeliest[place] = told.get("rank") == 1
+    return PromptScores(logprobs, likeliest)
 
 
 def _list(value: Any, name: str) -> list[Any] | None:

@@ -80,6 +80,8 @@ class AgentGRPOConfig(GRPOConfig):  # type: ignore[misc,unused-ignore]  # TRL's 
 
     has_critic: ClassVar[bool] = False
     """Whether the trainer that these settings are for has a critic, so that estimators that need values can be chosen."""
+    takes_groups_of_one: ClassVar[bool] = False
+    """Whether that trainer can do with `num_generations=1`, having something else to compare an episode with than its group."""
     _VALID_DICT_FIELDS = [*GRPOConfig._VALID_DICT_FIELDS, "advantage_kwargs"]  # noqa: RUF012  # transformers declares it so
 
     lr_scheduler_type: str = field(default="constant", metadata={"help": "Learning-rate schedule."})
@@ -131,11 +133,29 @@ class AgentGRPOConfig(GRPOConfig):  # type: ignore[misc,unused-ignore]  # TRL's 
             self.activation_checkpointing = not cpu
         if self.loss_type == "cispo" and self.epsilon_high is None:
             self.epsilon_high = CISPO_EPSILON_HIGH
+        alone = self.takes_groups_of_one and self.num_generations == 1
+        if alone:  # TRL asks for two at least, to compare them; any number that divides the batch serves to have the rest checked
+            self.num_generations = self._own_episodes()
+            if self.num_generations_eval is None:
+                self.num_generations_eval = 1
         super().__post_init__()  # type: ignore[no-untyped-call,unused-ignore]
         self.workers = parse_workers(self.workers)
+        if alone:
+            self.num_generations = 1
         _check_choices(self)
         _refuse(self)
         _check_windows(self)
+
+    def _own_episodes(self) -> int:
+        """The episodes of a generation batch on one rank."""
+        share = self.steps_per_generation or self.gradient_accumulation_steps
+        own = int(self.generation_batch_size or self.per_device_train_batch_size * share)
+        if own < 2:
+            raise ValueError(
+                f"per_device_train_batch_size={self.per_device_train_batch_size} and gradient_accumulation_steps={self.gradient_accumulation_steps}: "
+                "an update on one episode per rank; give it two at least"
+            )
+        return own
 
 
 def _runs_on_cpu(args: Any) -> bool:

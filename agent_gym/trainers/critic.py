@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from agent_gym.chat import load_tokenizer, tokenizer_fingerprint
+from agent_gym.trainers.second_model import has_tokenizer, plain_model
 from agent_gym.trainers.values import ValueRow
 
 __all__ = ["Critic", "ValueLoss", "collate_values", "make_critic", "value_loss"]
@@ -84,8 +85,8 @@ def make_critic(given: Any, policy: Any, *, fingerprint: str | None = None) -> C
         given = _opened(str(given), policy, fingerprint)
     if isinstance(given, Critic):
         critic = given
-    elif isinstance(given, nn.Module) and hasattr(_plain(given), "base_model"):
-        critic = Critic(_plain(given).base_model)
+    elif isinstance(given, nn.Module) and hasattr(plain_model(given), "base_model"):
+        critic = Critic(plain_model(given).base_model)
     else:
         raise TypeError(
             f"critic= is a {type(given).__name__}; give a model of transformers, its folder or name, an agent_gym.trainers.critic.Critic, or None for a "
@@ -97,11 +98,6 @@ def make_critic(given: Any, policy: Any, *, fingerprint: str | None = None) -> C
             f"the critic's embedding has {rows} rows, the policy's {needed}; a critic reads the ids that the policy reads and writes"
         )
     return critic
-
-
-def _plain(model: Any) -> Any:
-    """The model of transformers inside of a PEFT model, adapters in their places; any other as it is."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def _copied_backbone(policy: Any) -> Any:
@@ -121,8 +117,7 @@ def _copied_backbone(policy: Any) -> Any:
 def _opened(name: str, policy: Any, fingerprint: str | None) -> Any:
     from transformers import AutoModel
 
-    bare = Path(name).is_dir() and not any((Path(name) / file).is_file() for file in ("tokenizer.json", "tokenizer_config.json"))
-    if fingerprint is not None and not bare:  # from a folder without one, transformers would make one up
+    if fingerprint is not None and has_tokenizer(name):
         own = tokenizer_fingerprint(load_tokenizer(name))
         if own != fingerprint:
             raise ValueError(

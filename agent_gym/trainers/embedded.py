@@ -34,6 +34,7 @@ from agent_gym.trainers.presets import DEFAULT_ENV, get_preset
 from agent_gym.trainers.presets.base import PPO_DEFAULTS, EmbeddedConfig, Preset
 from agent_gym.trainers.replay import ReplayBuffer, keep_in_run
 from agent_gym.trainers.run_callback import RunCallback
+from agent_gym.trainers.teacher import check_teacher
 
 __all__ = ["EmbeddedConfig", "open_replay", "run_embedded"]
 
@@ -73,7 +74,8 @@ def run_embedded(
     Raises:
         WarmStartFailed: if imitation does not take.
         RunFolderError: if the folder cannot be used.
-        ValueError: if the environment has no preset, the settings are another one's, or what is to be replayed cannot be.
+        ValueError: if the environment has no preset, the settings are another one's, what is to be replayed cannot be, or the teacher reads other ids.
+        EngineError: if the server of a teacher cannot be used.
     """
     if resume and RunFolder(output_dir).exists:
         stored = RunFolder(output_dir).config
@@ -130,6 +132,8 @@ class _Run:
         if self.config.replay:  # before anything that takes its time
             self.replay = open_replay(self.config, self.tokenizer)
             keep_in_run(self.replay, self.run)
+        if self.config.distill:
+            check_teacher(self.config.distill["teacher"], self.tokenizer)
         before = self.measured("before")
         if before is None:
             self.imitate()
@@ -205,7 +209,7 @@ class _Run:
             weight_decay=0.0,
             advantage=config.advantage,
             advantage_kwargs=dict(config.advantage_kwargs) or None,
-            drop_zero_variance=get_advantage(config.advantage).silent_when_flat,
+            drop_zero_variance=get_advantage(config.advantage).silent_when_flat and not kind.teacher,
             max_concurrency=episodes,
             workers=config.workers,
             save_strategy="steps",
@@ -221,6 +225,7 @@ class _Run:
             log_level="error",
             **({"replay_ratio": config.replay["ratio"]} if "ratio" in config.replay else {}),
             **(self.critic_settings() if kind.critic else {}),
+            **config.distill,
         )
         trainer = kind.load_trainer()(
             model,

@@ -37,7 +37,7 @@ from agent_gym.trainers.faults import RankFaults, agree
 from agent_gym.trainers.losses import LossFigures, ratio_weights, token_losses
 from agent_gym.trainers.metrics import batch_metrics, completions_table
 from agent_gym.trainers.replay import ReplayBuffer, replay_rows
-from agent_gym.trainers.rows import DUMMY, Plan, Row, apply_level, build_rows, pack_trajectory, plan, unpack_trajectory
+from agent_gym.trainers.rows import DUMMY, Plan, Row, apply_level, build_rows, pack_trajectory, plan, shift_window, unpack_trajectory
 from agent_gym.trainers.scoring import score_tokens
 from agent_gym.trainers.tensors import SubBatch, collate
 from agent_gym.trajectory import CUT_OFF, Trajectory
@@ -498,7 +498,7 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
             if not self._trains_everything():
                 mine = [row for row in mine if row.has_signal]
             part = plan([len(row) for row in mine], world=world, micro=micro, max_tokens=args.max_tokens_per_microbatch)
-            dealt.append(_shifted(part.windows[0], len(kept)))
+            dealt.append(shift_window(part.windows[0], len(kept)))
             kept += mine
         planned = Plan(tuple(dealt), tuple(len(row) for row in kept))
         self._record({f"batch/{name}": value for name, value in planned.stats().items()})
@@ -550,6 +550,7 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
             (sub["completion_mask"] * sub["tool_mask"]).bool(),
             router_logits=self.aux_loss_enabled and model is not self.ref_model,
             autocast=self.accelerator.autocast(),
+            reader=sub.get("reader"),
         )
 
     def _prepare_inputs(self, generation_batch: Any) -> list[SubBatch]:  # type: ignore[override]  # sub-batches of a micro-step
@@ -610,11 +611,12 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         mask = (sub["completion_mask"] * sub["tool_mask"]).bool()
         segments = sub["segments"]
         old = sub.get("old_per_token_logps")
-        weights, ratios, differences = self._weights(logps.detach() if old is None else old, sub, mask)
+        before = logps.detach() if old is None else old
+        weights, ratios, differences = self._weights(before, sub, mask)
         terms = token_losses(
             logps,
             old,
-            sub["advantages"] * weights,
+            self._advantages(sub, before, mask) * weights,
             mask,
             loss_type=self.loss_type,
             epsilon_low=self.epsilon_low,
@@ -628,11 +630,12 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
             gap = torch.where(mask, sub["ref_per_token_logps"] - logps, torch.zeros_like(logps))
             divergence = torch.exp(gap) - gap - 1.0
             if self.args.use_bias_correction_kl:
-                change = torch.where(mask, logps - (logps.detach() if old is None else old), torch.zeros_like(logps))
+                change = torch.where(mask, logps - before, torch.zeros_like(logps))
                 divergence = divergence * torch.exp(change)
             per_token = per_token + self.beta * divergence
         if self.entropy_coef != 0.0 and entropies is not None:
             per_token = per_token - self.entropy_coef * entropies
+        per_token = self._add_own_loss(per_token, sub, mask)
         training = bool(self.model.training)
         normalizer = sub["num_items_in_batch"].clamp(min=1.0) / self.accelerator.num_processes
         if training:
@@ -643,6 +646,15 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
             loss = loss + self.router_aux_loss_coef * aux_loss / share
         figures.add(mask, entropies, terms.low, terms.high, divergence, ratios, differences, self.args.is_clip)
         return loss
+
+    def _advantages(self, sub: SubBatch, before: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """The advantages of a sub-batch (B, C); `before` holds the log-probabilities under the model before the update."""
+        advantages: torch.Tensor = sub["advantages"]
+        return advantages
+
+    def _add_own_loss(self, per_token: torch.Tensor, sub: SubBatch, mask: torch.Tensor) -> torch.Tensor:
+        """The losses (B, C) with those of a trainer that has others than the policy's."""
+        return per_token
 
     # ------------------------------------------------------------------------------------------------ watching and logging
 
@@ -697,11 +709,3 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
             if target is None:
                 target = self._logs["rewards" if name == "return" else "extra"][name]
             target.extend(values)
-
-
-def _shifted(window: Any, offset: int) -> Any:
-    """Move the row numbers of one window of a plan."""
-    return tuple(
-        tuple(tuple(tuple(index if index == DUMMY else index + offset for index in rank) for rank in sub) for sub in micro_step)
-        for micro_step in window
-    )

@@ -19,13 +19,15 @@ class TrainerKind(NamedTuple):
         trainer: where it is, "module:Class".
         advantage: the estimator that it takes where none is named.
         critic: whether it has a critic.
+        teacher: whether it has a teacher.
     """
 
     title: str
     config: str
     trainer: str
     advantage: str
-    critic: bool
+    critic: bool = False
+    teacher: bool = False
 
     def load_config(self) -> Any:
         """Return the class of its settings."""
@@ -43,11 +45,16 @@ def _load(place: str) -> Any:
 
 TRAINERS: Mapping[str, TrainerKind] = MappingProxyType(
     {
-        "grpo": TrainerKind(
-            "GRPO", "agent_gym.trainers.config:AgentGRPOConfig", "agent_gym.trainers.grpo:AgentGRPOTrainer", "grpo", critic=False
-        ),
+        "grpo": TrainerKind("GRPO", "agent_gym.trainers.config:AgentGRPOConfig", "agent_gym.trainers.grpo:AgentGRPOTrainer", "grpo"),
         "ppo": TrainerKind(
             "PPO", "agent_gym.trainers.ppo_config:AgentPPOConfig", "agent_gym.trainers.ppo:AgentPPOTrainer", "step_gae", critic=True
+        ),
+        "distill": TrainerKind(
+            "on-policy distillation",
+            "agent_gym.trainers.distill_config:AgentDistillConfig",
+            "agent_gym.trainers.distill:AgentDistillTrainer",
+            "grpo",
+            teacher=True,
         ),
     }
 )

@@ -33,6 +33,7 @@ class AgentPPOConfig(AgentGRPOConfig):
     """
 
     has_critic: ClassVar[bool] = True
+    takes_groups_of_one: ClassVar[bool] = True
 
     num_generations: int | None = field(default=1, metadata={"help": "Episodes per task."})
     advantage: str = field(default="step_gae", metadata={"help": "Advantage estimator by name, one that takes the values of a critic."})
@@ -51,21 +52,7 @@ class AgentPPOConfig(AgentGRPOConfig):
         Raises:
             ValueError: for each refused setting, with what was given, why it is refused and what to use.
         """
-        alone = self.num_generations == 1
-        if alone:  # TRL asks for two at least, to compare them; any number that divides the batch serves to have the rest checked
-            share = self.steps_per_generation or self.gradient_accumulation_steps
-            own = self.generation_batch_size or self.per_device_train_batch_size * share
-            if own < 2:
-                raise ValueError(
-                    f"per_device_train_batch_size={self.per_device_train_batch_size} and gradient_accumulation_steps={self.gradient_accumulation_steps}: "
-                    "an update on one episode per rank; give it two at least"
-                )
-            self.num_generations = own
-            if self.num_generations_eval is None:
-                self.num_generations_eval = 1
         super().__post_init__()
-        if alone:
-            self.num_generations = 1
         names = [item.name for item in fields(self) if item.name not in {inherited.name for inherited in fields(AgentGRPOConfig)}]
         check_critic_settings(
             self.advantage,

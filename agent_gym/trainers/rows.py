@@ -35,6 +35,7 @@ __all__ = [
     "build_rows",
     "pack_trajectory",
     "plan",
+    "shift_window",
     "unpack_trajectory",
 ]
 
@@ -352,6 +353,22 @@ def plan(
         idle = (_deal((), world),)
         dealt.append(tuple(tuple(_deal(subs[number], world) for number in step) or idle for step in steps))
     return Plan(tuple(dealt), tuple(int(length) for length in lengths))
+
+
+def shift_window(window: Any, offset: int) -> Any:
+    """Move the row numbers of one window of a plan.
+
+    Args:
+        window: as in `Plan.windows`.
+        offset: added to each row number that is no `DUMMY`.
+
+    Returns:
+        The window.
+    """
+    return tuple(
+        tuple(tuple(tuple(index if index == DUMMY else index + offset for index in rank) for rank in sub) for sub in micro_step)
+        for micro_step in window
+    )
 
 
 def pack_trajectory(trajectory: Trajectory) -> dict[str, Any]:

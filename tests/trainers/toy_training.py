@@ -139,7 +139,7 @@ def make_trainer(
     folder: Any, trajectories: Sequence[Trajectory] | Any, model: Any = None, *, kind: Any = AgentGRPOTrainer, **settings: Any
 ) -> Any:
     """A trainer whose rollouts are given: a fixed batch, or a rollout function."""
-    names = ("callbacks", "peft_config", "eval_dataset", "train_dataset", "replay", "critic")
+    names = ("callbacks", "peft_config", "eval_dataset", "train_dataset", "replay", "critic", "teacher")
     extra = {name: settings.pop(name) for name in names if name in settings}
     rollout = trajectories if callable(trajectories) else (lambda trainer, examples: list(trajectories))
     return kind(

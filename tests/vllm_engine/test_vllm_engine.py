@@ -30,6 +30,7 @@ from policy_contract import CHECKS, Arm
 from agent_gym.chat import load_tokenizer
 from agent_gym.policies import Sampling, VLLMPolicy
 from agent_gym.policies.vllm_policy import VLLMServer
+from agent_gym.trainers.teacher import ServerTeacher
 
 torch = require("torch")
 transformers = require("transformers")
@@ -168,6 +169,22 @@ def test_the_stand_in_answers_with_the_members_of_a_real_server(real: tuple[str,
         content = json.load(answer)
     assert set(content) >= ANSWER_MEMBERS and set(content["choices"][0]) >= CHOICE_MEMBERS
     assert set(content["choices"][0]["logprobs"]) == {"text_offset", "token_logprobs", "tokens", "top_logprobs"}
+
+
+def test_a_real_server_scores_the_ids_of_a_prompt_as_a_teacher(real: tuple[str, RealArm]) -> None:
+    _, arm = real
+    rows = [list(range(5, 65)), [7, 8], list(range(300, 310))]
+    teacher = ServerTeacher(arm.metrics.removesuffix("/metrics"))
+    teacher.connect(load_tokenizer(None))
+    for row, scores in zip(rows, teacher.score(rows), strict=True):
+        wanted = arm.logprobs(row[:1], row[1:])
+        assert scores.logprobs.tolist() == pytest.approx(wanted, abs=arm.tolerance)
+        assert len(scores.likeliest) == len(row) - 1
+    with pytest.raises(ValueError, match=f"a row of {CONTEXT} tokens does not fit"):
+        teacher.score([[5] * CONTEXT])
+    with pytest.raises(ValueError, match="refused the request"):
+        teacher.score([[5, 10**6]])
+    teacher.close()
 
 
 def test_weights_reach_a_real_server_and_its_prefix_cache_is_dropped(real: tuple[str, RealArm]) -> None:

@@ -12,12 +12,13 @@ from agent_gym.chat import load_tokenizer
 from agent_gym.flows.workers import parse_workers
 from agent_gym.trainers.advantages import check_advantage
 from agent_gym.trainers.critic_settings import check_critic_settings
+from agent_gym.trainers.distill_settings import check_distill_settings, is_address
 from agent_gym.trainers.kinds import get_trainer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM
 
-__all__ = ["PPO_DEFAULTS", "PPO_KEYS", "REPLAY_KEYS", "EmbeddedConfig", "Preset", "Report", "Splits", "Success"]
+__all__ = ["DISTILL_KEYS", "PPO_DEFAULTS", "PPO_KEYS", "REPLAY_KEYS", "EmbeddedConfig", "Preset", "Report", "Splits", "Success"]
 
 Report = Callable[[int, int, Mapping[str, Any]], None]
 """Told how a warm start goes on: (step, total, values)."""
@@ -36,6 +37,7 @@ PPO_KEYS = (
 )
 PPO_DEFAULTS: Mapping[str, Any] = MappingProxyType({"critic_learning_rate": 2e-3, "critic_epochs": 2, "critic_minibatches": 2})
 """Settings of the critic in an embedded run that are not those of `AgentPPOConfig`."""
+DISTILL_KEYS = ("teacher", "distill_loss", "reward_weight", "teacher_temperature")
 SCHEDULES = ("constant", "linear", "cosine")
 REPLAY_KEYS = ("files", "ratio", "max_age", "correction", "base_version")
 
@@ -73,13 +75,14 @@ class EmbeddedConfig:
         curve_every: updates between two points of the curve.
         save_every: updates between two checkpoints.
         warm_start: of the warm start; a dataclass.
-        algorithm: "grpo", or "ppo", which has a critic (see `agent_gym.trainers.kinds`).
+        algorithm: "grpo"; "ppo", which has a critic; or "distill", which has a teacher (see `agent_gym.trainers.kinds`).
         advantage: name of the estimator (see `agent_gym.trainers.advantages`); empty for the algorithm's own: grpo, or step_gae.
         advantage_kwargs: its settings.
         replay: episodes that are trained on again: `files`, and optionally `ratio`, `max_age`, `correction`, `base_version` (the fields `replay_*` of
             `AgentGRPOConfig`); empty replays nothing.
         workers: where the environments live (see `agent_gym.flows.parse_workers`); None for this process.
         ppo: settings of the critic: any of `PPO_KEYS`, fields of `AgentPPOConfig`; what is left out is as in `PPO_DEFAULTS`.
+        distill: the teacher and how it is learned from: any of `DISTILL_KEYS`, fields of `AgentDistillConfig`.
     """
 
     updates: int = 50
@@ -101,6 +104,7 @@ class EmbeddedConfig:
     replay: Mapping[str, Any] = field(default_factory=dict)
     workers: int | str | None = None
     ppo: Mapping[str, Any] = field(default_factory=dict)
+    distill: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Take a mapping for the warm start, as a configuration file gives it, and check the sizes.
@@ -122,7 +126,8 @@ class EmbeddedConfig:
         if kind.critic:
             replayed = str(self.replay.get("correction", "token_truncate")) if self.replay else None
             check_critic_settings(self.advantage, self.advantage_kwargs, self.ppo, replayed=replayed)
-        least = {"updates": 1, "num_iterations": 1, "tasks_per_update": 1, "num_generations": 1 if kind.critic else 2}
+        self._check_teacher(kind.teacher)
+        least = {"updates": 1, "num_iterations": 1, "tasks_per_update": 1, "num_generations": 1 if kind.critic or kind.teacher else 2}
         least |= {"max_action_tokens": 1, "eval_tasks": 1}
         least |= {"curve_tasks": 0, "curve_every": 1, "save_every": 1}
         for name, low in least.items():
@@ -140,6 +145,22 @@ class EmbeddedConfig:
         for name in ("learning_rate", "max_grad_norm"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}={getattr(self, name)} must be positive")
+
+    def _check_teacher(self, wanted: bool) -> None:
+        unknown = sorted(set(self.distill) - set(DISTILL_KEYS))
+        if unknown or (self.distill and not wanted):
+            what = f"unknown are {', '.join(unknown)}" if unknown else f"algorithm={self.algorithm!r} has no teacher; distill has one"
+            raise ValueError(f"distill has the keys {', '.join(DISTILL_KEYS)}; {what}")
+        if not wanted:
+            return
+        teacher = self.distill.get("teacher")
+        if not isinstance(teacher, str) or not teacher:
+            raise ValueError(
+                f"distill.teacher={teacher!r}: which model is learned from? --teacher FOLDER (a trained model or run), or the address of its server"
+            )
+        check_distill_settings(self.distill, server=is_address(teacher), advantage=self.advantage, num_generations=self.num_generations)
+        if self.replay:
+            raise ValueError("replay with algorithm='distill': a teacher scores what the student samples now; use grpo to replay")
 
     @property
     def imitation_ceiling(self) -> float | None:
