@@ -26,6 +26,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from agent_gym.core import EnvFault
 from agent_gym.flows.base import DeadlineReached, Row, keyword_field, reset_field
 from agent_gym.policies.base import Sampling
 from agent_gym.trajectory import Generation, StopReason, Trajectory
@@ -208,6 +209,7 @@ class RolloutEnv:
         row: the normalised row.
         session: a name for the policy's cache, new with each reset.
         seconds: spent in or waiting for the environment.
+        beginning: it is being made or reset, or that failed.
     """
 
     def __init__(
@@ -225,6 +227,7 @@ class RolloutEnv:
         self._awaitable = False
         self._left_behind: Future[Any] | None = None
         self._broken = False
+        self.beginning = False
 
     @property
     def env(self) -> StepRecorder:
@@ -241,6 +244,12 @@ class RolloutEnv:
     def started(self) -> bool:
         """An environment stands behind it (`reset` was called)."""
         return self._env is not None
+
+    @property
+    def fault(self) -> EnvFault | None:
+        """The fault that ended the episode, None where none did or the environment does not say."""
+        met = None if self._env is None else getattr(self._env.unwrapped, "fault", None)
+        return met if isinstance(met, EnvFault) else None
 
     @property
     def prompt_ids(self) -> NDArray[np.int64]:
@@ -284,6 +293,7 @@ class RolloutEnv:
         Returns:
             The first prompt, without padding.
         """
+        self.beginning = True
         if self._env is None:
             self._env = self._pool.take(self._kind)
         if self._env is None:
@@ -297,6 +307,7 @@ class RolloutEnv:
         self.session = object()
         with self._naming(lambda error: reset_field(self.row, error)):
             await self._call("reset", lambda: env.reset(seed=chosen, options=given or None))
+        self.beginning = False
         return env.prompt_ids
 
     @contextmanager

@@ -77,6 +77,7 @@ class EmbeddedConfig:
         advantage_kwargs: its settings.
         replay: episodes that are trained on again: `files`, and optionally `ratio`, `max_age`, `correction`, `base_version` (the fields `replay_*` of
             `AgentGRPOConfig`); empty replays nothing.
+        on_fault: what is done about faults: "drop" goes on without what they spoilt, "stop" ends the run (see `agent_gym.flows.FAULTS`).
         ppo: settings of the critic: any of `PPO_KEYS`, fields of `AgentPPOConfig`; what is left out is as in `PPO_DEFAULTS`.
     """
 
@@ -98,6 +99,7 @@ class EmbeddedConfig:
     advantage_kwargs: Mapping[str, Any] = field(default_factory=dict)
     replay: Mapping[str, Any] = field(default_factory=dict)
     ppo: Mapping[str, Any] = field(default_factory=dict)
+    on_fault: str = "drop"
 
     def __post_init__(self) -> None:
         """Take a mapping for the warm start, as a configuration file gives it, and check the sizes.
@@ -133,6 +135,8 @@ class EmbeddedConfig:
         ratio = self.replay.get("ratio", 1.0)
         if isinstance(ratio, bool) or not isinstance(ratio, (int, float)) or not 0 < ratio < float("inf"):
             raise ValueError(f"replay.ratio={ratio!r} must be a positive number: replayed episodes per fresh one")
+        if self.on_fault not in ("drop", "stop"):
+            raise ValueError(f"on_fault={self.on_fault!r} is not among drop, stop")
         for name in ("learning_rate", "max_grad_norm"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}={getattr(self, name)} must be positive")
