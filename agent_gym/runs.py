@@ -190,7 +190,7 @@ def publish_folder(staging: Path, path: Path) -> None:
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FULL_WORDS = ("No space left on device", "os error 28)", "os error 122)", "Disk quota exceeded")
 _WRITER_WORDS = ("PytorchStreamWriter failed", "file write failed", "unexpected pos")  # torch.save says no more than this
-_NO_ROOM = 1 << 16
+_NO_ROOM = 1 << 20
 
 
 def is_disk_full(error: BaseException, folder: str | Path | None = None) -> bool:
