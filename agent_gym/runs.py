@@ -36,7 +36,17 @@ import yaml
 
 from agent_gym.trajectory import Trajectory
 
-__all__ = ["RunFolder", "RunFolderError", "atomic_folder", "atomic_write", "collect_versions", "is_disk_full", "publish_folder", "to_plain"]
+__all__ = [
+    "RunFolder",
+    "RunFolderError",
+    "atomic_folder",
+    "atomic_write",
+    "collect_versions",
+    "is_disk_full",
+    "publish_folder",
+    "sync_folder",
+    "to_plain",
+]
 
 _PACKAGES = (
     "agentr1-gym", "gymnasium", "numpy", "transformers", "tokenizers", "torch", "trl", "accelerate", "peft", "datasets", "vllm", "sglang",
@@ -154,6 +164,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
     try:
         staging.mkdir(parents=True)
         yield staging
+        sync_folder(staging)
         publish_folder(staging, path)
     except BaseException as error:
         full = isinstance(error, Exception) and is_disk_full(error, path.parent)
@@ -165,20 +176,28 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
         raise
 
 
-def publish_folder(staging: Path, path: Path) -> None:
-    """Give a folder that is filled its name. What is in it is on the disk first, so that the name never stands for less.
+def sync_folder(folder: Path) -> None:
+    """Wait until every file in a folder is on the disk.
 
     Args:
-        staging: the folder, beside `path`.
-        path: its name. A folder of that name is replaced.
+        folder: with whatever is in it.
     """
-    for file in sorted(staging.rglob("*")):
+    for file in sorted(folder.rglob("*")):
         if file.is_file():
             handle = os.open(file, os.O_RDONLY)
             try:
                 os.fsync(handle)
             finally:
                 os.close(handle)
+
+
+def publish_folder(staging: Path, path: Path) -> None:
+    """Give a folder that is filled its name. Have it on the disk first (`sync_folder`), so that the name never stands for less.
+
+    Args:
+        staging: the folder, on the same disk.
+        path: its name. A folder of that name is replaced.
+    """
     old = path.parent / f".{path.name}.old.part"
     shutil.rmtree(old, ignore_errors=True)
     if path.exists():
@@ -381,6 +400,11 @@ class RunFolder:
         """
         if not any(one["step"] == step and set(values) <= set(one) for one in self.metrics(kind)):
             self.log(kind, step, values)
+
+    def mark_begun_again(self) -> None:
+        """Note that training begins again at its start, where there are records of an earlier process that left no checkpoint."""
+        if any(one["kind"] not in ("warm_start", "time") and one["step"] > 0 for one in self.metrics()):
+            self.mark_resumed(0)
 
     def mark_resumed(self, step: int, *, warm_start: bool = False) -> None:
         """Note that the run takes up at a checkpoint; what was logged of later steps will be done again, and readers leave it out.

@@ -62,15 +62,20 @@ class EvenPreset(Preset):
         return model
 
 
-def prepare() -> None:
-    """Register the environment and its preset, in this process alone."""
+def register() -> None:
+    """Register the environment."""
+    if ENV not in gymnasium.registry:
+        gymnasium.register(ENV, entry_point="fault_runs:EvenIds")
+
+
+def _prepare() -> None:
+    """Register the environment and its preset, in a process of its own."""
     from agent_gym.cli import train
     from agent_gym.trainers import presets
 
-    if ENV not in gymnasium.registry:
-        gymnasium.register(ENV, entry_point="fault_runs:EvenIds")
+    register()
     known = {**presets.PRESETS, ENV: "fault_runs:EvenPreset"}
-    presets.PRESETS = train.PRESETS = known  # type: ignore[assignment]
+    presets.PRESETS = train.PRESETS = known
 
 
 def _slow_disk() -> None:
@@ -93,7 +98,7 @@ def _work(folder: str, words: Sequence[str], output: str) -> None:
         faulthandler.register(signal.SIGUSR1, stacks, all_threads=True)
         with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
             torch.set_num_threads(1)
-            prepare()
+            _prepare()
             _slow_disk()
             status = main(list(words))
     sys.exit(status)

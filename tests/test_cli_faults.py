@@ -8,9 +8,10 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
-from fault_runs import ENV, Command, assert_same_run, done_updates, during, prepare
+from fault_runs import ENV, Command, assert_same_run, done_updates, during, register
 
 from agent_gym.cli import main
 from agent_gym.flows import Fault
@@ -103,6 +104,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 6 MB of its own."""
     folder = tmp_path / "disk"
     folder.mkdir()
+    register()
     done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(folder)], capture_output=True, text=True)
     if done.returncode:
         if os.environ.get("AGENT_GYM_REQUIRE_ALL"):
@@ -111,6 +113,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     try:
         yield folder
     finally:
+        del gymnasium.registry[ENV]
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
@@ -136,7 +139,6 @@ def test_a_full_disk_is_a_named_fault_and_the_run_goes_on_when_there_is_room(
     on_fault: str, small_disk: Path, tiny_model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(small_disk)
-    prepare()
     weights, rest = sizes(tiny_model)
     checkpoint = 3 * weights + rest  # two moments for each weight
     filler = fill(small_disk, checkpoint + weights // 2 + (128 << 10))  # the first checkpoint fits; no second one, nor the final weights

@@ -77,6 +77,8 @@ def train_recipe(recipe: Recipe, folder: Path, display: TrainDisplay, *, resume:
         step = int(checkpoint.name.removeprefix("checkpoint-"))
         run.mark_resumed(step)
         display.say(f"going on from update {step}", "dim")
+    else:
+        run.mark_begun_again()
     if checkpoint is not None and _is_last(checkpoint):
         trainer.finish_from(checkpoint)
     else:

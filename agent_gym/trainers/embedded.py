@@ -251,6 +251,8 @@ class _Run:
             trainer.add_callback(_Curve(self, callback))
         if checkpoint is not None:
             self.run.mark_resumed(self.updates_of(checkpoint))
+        else:
+            self.run.mark_begun_again()
         with _threads(), nullcontext() if interrupt is None else interrupt(callback.request_stop):
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint is not None else None)
         self.run.save_trajectories("last_batch", trainer.trajectories[:_KEPT_EPISODES])

@@ -24,7 +24,7 @@ from transformers.trainer_utils import rotate_checkpoints
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from agent_gym.flows import Fault, FaultMonitor, TooManyFaults
-from agent_gym.runs import atomic_write, is_disk_full, publish_folder
+from agent_gym.runs import atomic_write, is_disk_full, publish_folder, sync_folder
 from agent_gym.trainers.faults import GuardedRows, watch
 from agent_gym.trajectory import Trajectory
 
@@ -126,6 +126,8 @@ class ResilientTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         try:
             super()._save_checkpoint(model, trial)
             self._name_best(staging, folder)
+            if self.args.should_save:
+                sync_folder(staging / name)
         except Exception as error:
             if not is_disk_full(error, folder):
                 raise
@@ -145,7 +147,7 @@ class ResilientTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
                 shutil.rmtree(staging, ignore_errors=True)
             self.accelerator.wait_for_everyone()
         if self.args.should_save:
-            rotate_checkpoints(str(folder), self.args.save_total_limit, self.state.best_model_checkpoint, use_mtime=False)
+            rotate_checkpoints(str(folder), self.args.save_total_limit, self.state.best_model_checkpoint, use_mtime=True)
 
     def _name_best(self, staging: Path, folder: Path) -> None:
         """Call the best checkpoint by the name that it will have."""

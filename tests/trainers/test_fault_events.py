@@ -21,7 +21,7 @@ import torch
 from toy_training import VOCAB, make_args, make_model, make_tokenizer
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from agent_gym.core import Action, AgentEnv, Observation, Outcome
+from agent_gym.core import Action, AgentEnv, EnvFault, Observation, Outcome
 from agent_gym.envs.hotpotqa import HotpotQAEnv
 from agent_gym.flows import FAULTS, Fault, TooManyFaults
 from agent_gym.policies import ScriptedPolicy
@@ -29,6 +29,7 @@ from agent_gym.runs import RunFolder
 from agent_gym.search import HttpSearcher
 from agent_gym.trainers.grpo import AgentGRPOTrainer, NoLearningSignalError
 from agent_gym.trainers.metrics import describe
+from agent_gym.trainers.resilience import STATE_FILE
 from agent_gym.trainers.run_callback import RunCallback
 
 pytestmark = pytest.mark.filterwarnings("ignore:steps_per_generation:UserWarning")
@@ -78,7 +79,7 @@ def train(
 ) -> Done:
     """Train for two updates on four rows of two episodes each."""
     tokenizer = settings.pop("processing_class", None) or make_tokenizer()
-    policy = settings.pop("policy", None)
+    policy, resume = settings.pop("policy", None), settings.pop("resume", None)
 
     def make(row: Mapping[str, Any]) -> Any:
         if isinstance(env, type):
@@ -109,7 +110,7 @@ def train(
     run = RunFolder.create(folder, {"kind": "test"})
     trainer.add_callback(RunCallback(run, faults=trainer.faults))
     try:
-        trainer.train()
+        trainer.train(resume_from_checkpoint=str(resume) if resume is not None else None)
     except (TooManyFaults, NoLearningSignalError) as error:
         return Done(trainer, run, error)
     return Done(trainer, run, None)
@@ -395,6 +396,42 @@ def test_episodes_whose_search_server_hangs_are_dropped_and_training_goes_on(tmp
 
 def test_a_search_server_that_hangs_stops_the_run_where_that_is_asked_for(tmp_path: Path, tiny_model: str, caplog: Any) -> None:
     assert_it_stopped(train_with_search(tmp_path / "run", tiny_model, "stop", hangs=[True]), Fault.ENV_TIMEOUT, caplog)
+
+
+# ---------------------------------------------------------------------------------------------------- checkpoints
+
+
+class Flaky(Even):
+    """Its world breaks in every other task."""
+
+    def _respond(self, action: Action) -> Outcome:
+        if self.wrong:
+            raise EnvFault("down")
+        return super()._respond(action)
+
+
+def test_a_checkpoint_keeps_the_faults_and_the_figures_that_wait_for_the_next_record(tmp_path: Path) -> None:
+    """Records come every third update, checkpoints every second: a record spans the checkpoint, and the window of the last episodes too."""
+    common: dict[str, Any] = {"max_steps": 6, "logging_steps": 3, "save_strategy": "steps", "save_steps": 2, "keywords": {"what": "x"}}
+    whole = train(tmp_path / "whole", Flaky, on_fault="drop", **common)
+    again = train(tmp_path / "again", Flaky, on_fault="drop", resume=tmp_path / "whole" / "checkpoints" / "checkpoint-2", **common)
+    assert whole.counted(Fault.ENV_FAULT) == [4.0, 4.0] and whole.trainer.faults.counts == again.trainer.faults.counts
+    records, repeated = whole.run.metrics("train"), again.run.metrics("train")
+    assert [one["step"] for one in records] == [one["step"] for one in repeated] == [3, 6]
+    for one, other in zip(records, repeated, strict=True):
+        assert set(one) == set(other)
+        for name in (name for name in one if "seconds" not in name and name not in ("kind", "step_time")):
+            assert one[name] == pytest.approx(other[name], rel=1e-6, abs=1e-6), name
+
+
+def test_a_checkpoint_of_an_earlier_version_is_taken_up_as_it_is(tmp_path: Path) -> None:
+    common: dict[str, Any] = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2}
+    train(tmp_path / "whole", on_fault="drop", **common)
+    old = tmp_path / "whole" / "checkpoints" / "checkpoint-2"
+    assert sorted(one.name for one in old.parent.iterdir()) == ["checkpoint-2", "checkpoint-4"]
+    (old / STATE_FILE).unlink()
+    again = train(tmp_path / "again", on_fault="drop", resume=old, **common)
+    assert [one["step"] for one in again.run.metrics("train")] == [3, 4]
 
 
 # ---------------------------------------------------------------------------------------------------- the table

@@ -128,7 +128,9 @@ def test_what_waits_for_the_next_record_is_reset_before_training_begins_and_a_re
     after = inspect.getsource(Trainer._maybe_log_save_evaluate)
     assert after.index("self.log(") < after.index("self._save_checkpoint(")
     saving = inspect.getsource(Trainer._save_checkpoint)
-    assert saving.index("self._save_optimizer_and_scheduler(") < saving.index("self.state.save_to_json(") < saving.index("rotate_checkpoints(")
+    assert (
+        saving.index("self._save_optimizer_and_scheduler(") < saving.index("self.state.save_to_json(") < saving.index("rotate_checkpoints(")
+    )
 
 
 def test_the_callback_before_the_optimiser_step_is_called_between_clipping_and_step() -> None:
