@@ -94,8 +94,9 @@ def _work(folder: str, words: Sequence[str], output: str) -> None:
     from agent_gym.cli import main
 
     os.chdir(folder)
-    with open(output, "a", buffering=1) as stream, open(f"{output}.stack", "a") as stacks:
+    with open(output, "a", buffering=1) as stream, open(f"{output}.{os.getpid()}", "a", buffering=1) as stacks:
         faulthandler.register(signal.SIGUSR1, stacks, all_threads=True)
+        stacks.write("ready\n")  # before this the signal would end the process
         with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
             torch.set_num_threads(1)
             _prepare()
@@ -123,6 +124,9 @@ class Command:
             ["fault_runs", "agent_gym.cli", "agent_gym.trainers.embedded", "agent_gym.cli.recipe_run", "agent_gym.trainers.ppo"]
         )
         self.output = self.folder / "output.txt"
+        self.metrics = self.folder / "run" / "metrics.jsonl"
+        self.resumes = self.metrics.exists()
+        self.before = self.metrics.read_bytes().rfind(b"\n") + 1 if self.resumes else 0
         self.process = context.Process(target=_work, args=(str(self.folder), list(self.words), str(self.output)))
         self.process.start()
 
@@ -135,6 +139,17 @@ class Command:
             self.process.kill()
         return int(self.process.exitcode)
 
+    def done_updates(self) -> int:
+        """The update whose record this process wrote last, or which it takes up at; -1 before it trains."""
+        if not (self.metrics.parent / "evaluation.before.json").exists():
+            return -1
+        found = -1 if self.resumes else 0
+        for line in self.metrics.read_bytes()[self.before :].decode("utf-8", "replace").splitlines():
+            with contextlib.suppress(ValueError):
+                record = json.loads(line)
+                found = int(record["step"]) if record["kind"] in ("train", "resumed") else found
+        return found
+
     @property
     def said(self) -> str:
         """All that the commands in this folder have printed."""
@@ -142,9 +157,9 @@ class Command:
 
     def stack(self) -> str:
         """Ask the process where it is, by signal; the stacks of its threads, or "" where it does not say."""
-        path = Path(f"{self.output}.stack")
-        before = path.stat().st_size if path.exists() else -1
-        if before < 0:
+        path = Path(f"{self.output}.{self.process.pid}")
+        before = path.stat().st_size if path.exists() else 0
+        if not before:
             return ""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.process.pid, signal.SIGUSR1)
@@ -168,18 +183,6 @@ class Command:
         assert self.process.exitcode == -signal.SIGKILL, f"it ended ({self.process.exitcode}) before it was killed:\n{self.said[-2000:]}"
 
 
-def done_updates(run: RunFolder) -> int:
-    """The update whose record was written last, read as somebody from outside does; -1 before the evaluation before training."""
-    if not (run.path / "evaluation.before.json").exists():
-        return -1
-    found = 0
-    for line in run.metrics_path.read_bytes().decode("utf-8", "replace").splitlines():
-        with contextlib.suppress(ValueError):
-            record = json.loads(line)
-            found = int(record["step"]) if record["kind"] in ("train", "resumed") else found
-    return found
-
-
 def during(phase: str, run: RunFolder, update: int) -> Callable[[Command], bool]:
     """Return whether a command has come to a point: a "rollout", an "optimiser" step or the writing of a "checkpoint", of an update or the first one behind
     it that is caught at it; or the "evaluation" behind the last."""
@@ -190,7 +193,7 @@ def during(phase: str, run: RunFolder, update: int) -> Callable[[Command], bool]
                 int(folder.name.removesuffix(".part").rpartition("-")[2]) >= update and any(folder.glob("*/model.safetensors"))
                 for folder in run.checkpoints.glob(".checkpoint-*.part")
             )
-        if done_updates(run) < (update if phase == "evaluation" else update - 1):
+        if command.done_updates() < (update if phase == "evaluation" else update - 1):
             return False
         stack = command.stack()
         if phase == "evaluation":
