@@ -163,10 +163,13 @@ class Command:
             return ""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.process.pid, signal.SIGUSR1)
-        for _ in range(200):
-            time.sleep(0.0005)
-            if path.stat().st_size > before:
+        size = before
+        for _ in range(400):
+            time.sleep(0.001)
+            now = path.stat().st_size
+            if before < now == size:  # all of it is there
                 return path.read_text()[before:]
+            size = now
         return ""
 
     def kill_at(self, there: Callable[[Command], bool]) -> None:
@@ -189,10 +192,15 @@ def during(phase: str, run: RunFolder, update: int) -> Callable[[Command], bool]
 
     def there(command: Command) -> bool:
         if phase == "checkpoint":
-            return any(
-                int(folder.name.removesuffix(".part").rpartition("-")[2]) >= update and any(folder.glob("*/model.safetensors"))
-                for folder in run.checkpoints.glob(".checkpoint-*.part")
-            )
+            try:
+                parts = [name for name in os.listdir(run.checkpoints) if name.startswith(".checkpoint-") and name.endswith(".part")]
+                numbers = [int(name.removesuffix(".part").rpartition("-")[2]) for name in parts]
+                return any(
+                    number >= update and any((run.checkpoints / part).glob("*/model.safetensors"))
+                    for part, number in zip(parts, numbers, strict=True)
+                )
+            except OSError:  # it got its name meanwhile
+                return False
         if command.done_updates() < (update if phase == "evaluation" else update - 1):
             return False
         stack = command.stack()
