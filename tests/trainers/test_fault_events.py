@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import torch
+from datasets import Dataset
 from toy_training import VOCAB, make_args, make_model, make_tokenizer
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -256,16 +257,15 @@ def test_a_later_prompt_that_does_not_fit_is_a_truncation_and_no_fault(tmp_path:
 # ---------------------------------------------------------------------------------------------------- rows that raise
 
 
-class Raising(torch.utils.data.Dataset):  # type: ignore[type-arg]
+def raising_rows() -> Dataset:
     """A data set whose own code raises on every other row."""
 
-    def __len__(self) -> int:
-        return ROWS
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        if index % 2:
+    def read(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        if any(number % 2 for number in batch["seed"]):
             raise OSError("the file of this row is gone")
-        return {"seed": index, "options": {"index": 1}}
+        return batch
+
+    return Dataset.from_list([{"seed": number, "options": '{"index": 1}'} for number in range(ROWS)]).with_transform(read)
 
 
 ROWS_THAT_RAISE: dict[str, Any] = {
@@ -278,7 +278,7 @@ ROWS_THAT_RAISE: dict[str, Any] = {
         {"rows": [{"seed": n if n % 2 else -1, "env_kwargs": {}, "options": {"index": 1}} for n in range(ROWS)]},
         "of a data set row",
     ),
-    "in the data set": ({"rows": Raising()}, "OSError: the file of this row is gone"),
+    "in the data set": ({"rows": raising_rows()}, "OSError: the file of this row is gone"),
 }
 
 
