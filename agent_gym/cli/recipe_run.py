@@ -96,7 +96,7 @@ def train_recipe(recipe: Recipe, folder: Path, display: TrainDisplay, *, resume:
 def _is_last(checkpoint: Path) -> bool:
     """Whether a checkpoint has every update behind it, and only the end of the run is missing."""
     state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
-    return bool(state["global_step"] >= state["max_steps"])
+    return bool(0 < state.get("max_steps", 0) <= state.get("global_step", 0))
 
 
 def _save_final(trainer: AgentGRPOTrainer, run: RunFolder) -> None:

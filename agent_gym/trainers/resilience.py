@@ -48,6 +48,8 @@ class ResilientTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
     model: Any
     train_dataset: Any
     _metrics: Any
+    _tr_loss: Any
+    _globalstep_last_logged: int
     _staging: str | None = None  # while a checkpoint is written: the folder that its folder stands in
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
