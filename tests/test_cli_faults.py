@@ -101,11 +101,11 @@ def test_a_run_with_a_critic_that_is_killed_ends_like_one_that_is_not(tmp_path: 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 6 MB of its own."""
+    """A disk of 24 MB of its own."""
     folder = tmp_path / "disk"
     folder.mkdir()
     register()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(folder)], capture_output=True, text=True)
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(folder)], capture_output=True, text=True)
     if done.returncode:
         if os.environ.get("AGENT_GYM_REQUIRE_ALL"):
             pytest.fail(f"AGENT_GYM_REQUIRE_ALL is set, and no tmpfs can be mounted: {done.stderr}")
