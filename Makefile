@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # Some packages ask for a `python` on the PATH while they are built, which a system with python3 alone does not have.
 INSTALL := PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
-PYTEST_ARGS ?= -n 2 --dist loadfile
+PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 SEED ?= 0
 
 # The tests take every optional part that this machine can install: TextWorld compiles an interpreter (C), ALFWorld's planner needs CMake and C++.

@@ -73,12 +73,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests that were not asked for, also where nothing may be skipped."""
+    """Leave out the tests that were not asked for, also where nothing may be skipped, and begin with the files that hold slow ones.
+
+    A file goes to one worker (`--dist loadfile`): with the long ones last, one worker would sit there while the other ends alone.
+    """
     unasked = [marker for marker, option in OPT_IN.items() if not config.getoption(option)]
     left_out = [item for item in items if any(item.get_closest_marker(marker) for marker in unasked)]
     if left_out:
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=left_out)
+    long = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in long)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

@@ -78,6 +78,7 @@ def test_nothing_to_write_to_is_a_failure_that_names_the_folder(tmp_path: Path, 
 # ---------------------------------------------------------------------------------------------------- TextWorld
 
 
+@pytest.mark.slow
 def test_games_are_made_once_and_the_environment_finds_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,6 +52,7 @@ def shell_lines() -> list[tuple[str, str]]:
     return [(page, line) for page, line in lines if line and not line.startswith("#")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("page", "line"), shell_lines())
 def test_a_shell_line_is_one_that_works(page: str, line: str, tmp_path: Path) -> None:
     """Commands of ours run as they stand where they take seconds; others are checked as far as that goes."""

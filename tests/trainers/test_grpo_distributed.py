@@ -19,6 +19,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str
     return folder, run_on_two_ranks("distributed_worker.py", folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_two_processes_equal_one(name: str, ranks: tuple[Path, list[dict[str, Any]]]) -> None:
     folder, results = ranks

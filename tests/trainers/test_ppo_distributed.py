@@ -20,6 +20,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str
     return folder, run_on_two_ranks("ppo_distributed_worker.py", folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_two_processes_with_a_critic_equal_one(name: str, ranks: tuple[Path, list[dict[str, Any]]]) -> None:
     folder, results = ranks

@@ -322,6 +322,7 @@ def waste_much(env: ALFWorldEnv) -> str:
     return env.write_command(env.chat.decode(ids[:room]).strip())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tokenizer", ["default", "qwen3"])
 def test_nobody_meets_the_context_limit_under_the_defaults(tokenizer: str, request: pytest.FixtureRequest) -> None:
     opened = request.getfixturevalue("qwen3_path") if tokenizer == "qwen3" else None

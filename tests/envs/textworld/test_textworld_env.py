@@ -255,6 +255,7 @@ def test_a_moment_can_be_returned_to_here_and_in_another_environment(game_cache:
 # ---------------------------------------------------------------------------------------------------- which game
 
 
+@pytest.mark.slow
 def test_seeds_and_numbers_choose_games_and_splits_have_their_own(game_cache: Path) -> None:
     train, test = environment("coin", game_cache), environment("coin", game_cache, split="test", num_games=2)
     assert (train.num_tasks, test.num_tasks) == (4, 2)
@@ -338,6 +339,7 @@ def test_it_conforms(game_cache: Path, face: str) -> None:
     assert {one.name for one in report.results if one.outcome == "skipped"} <= {"wrong_answer", "token_exactness", "control_tokens"}
 
 
+@pytest.mark.slow
 def test_it_conforms_under_the_qwen3_tokenizer_with_a_real_quest(game_cache: Path, qwen3_path: str) -> None:
     game, settings = GAMES["cook"]
     kwargs = {"game": game, "settings": settings, "num_games": 2, "cache_dir": str(game_cache), "tokenizer": qwen3_path}

@@ -131,6 +131,7 @@ def test_importing_the_room_does_not_import_textworld() -> None:
 # ---------------------------------------------------------------------------------------------------- the splits of the challenges
 
 
+@pytest.mark.slow
 def test_the_cooking_splits_differ_in_foods_or_their_preparation(game_cache: Path) -> None:
     """Train games hold train foods alone, and what the held-back splits ask for is asked for nowhere in train."""
     from textworld.challenges.tw_cooking.cooking import FOOD_PREPARATIONS_SPLITS, FOODS_SPLITS
