@@ -59,6 +59,7 @@ def uninterrupted(folder: Path, words: list[str]) -> RunFolder:
     return RunFolder.open(folder / "run")
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_at_three_points_ends_like_one_that_is_not(tmp_path: Path) -> None:
     words = words_for(EMBEDDED)
     whole = uninterrupted(tmp_path / "whole", words)
@@ -82,6 +83,7 @@ def test_a_run_that_is_killed_at_three_points_ends_like_one_that_is_not(tmp_path
     assert_same_run(whole, run)
 
 
+@pytest.mark.slow
 def test_a_run_with_a_critic_that_is_killed_ends_like_one_that_is_not(tmp_path: Path, tiny_model: str) -> None:
     words = words_for(RECIPE, "--algorithm", "ppo", "--model", tiny_model)
     whole = uninterrupted(tmp_path / "whole", words)
