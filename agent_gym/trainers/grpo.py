@@ -85,7 +85,7 @@ class _UpdateGuard(TrainerCallback):  # type: ignore[misc,unused-ignore]  # part
         self.trainer._window_has_signal = False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.trainer.restore_waiting()
+        self.trainer.take_up()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.trainer._pool.close()

@@ -59,6 +59,8 @@ class ResilientTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         self.trajectories: list[Trajectory] = []
         self._recorded_faults: Counter[Fault] = Counter()
         self._remembered: Mapping[str, Any] | None = None
+        self._resumes = False
+        self._train_sampler: Any = None
 
     def _record(self, figures: Mapping[str, float]) -> None:
         """Have figures averaged into the next record. A subclass says how."""
@@ -98,6 +100,10 @@ class ResilientTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
             return super().get_train_dataloader()
         finally:
             self.train_dataset = rows
+
+    def _get_train_sampler(self, dataset: Any = None) -> Any:
+        self._train_sampler = super()._get_train_sampler(dataset)
+        return self._train_sampler
 
     # ------------------------------------------------------------------------------------------------ writing
 
@@ -175,15 +181,20 @@ class ResilientTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[no-untyped-call,unused-ignore]
+        self._resumes = checkpoint is not None
         path = None if checkpoint is None else Path(checkpoint) / STATE_FILE
         if path is None or not path.is_file():  # a checkpoint of an earlier version
             return
         self._remembered = json.loads(path.read_text(encoding="utf-8"))
         self._remember(self._remembered)
 
-    def restore_waiting(self) -> None:
-        """Take up the figures that waited for the next record at the checkpoint; called when training begins."""
-        memory, self._remembered = self._remembered, None
+    def take_up(self) -> None:
+        """Go on where the checkpoint was made: the order of the rows and the figures that wait for the next record. Called when training begins."""
+        resumes, memory, self._resumes, self._remembered = self._resumes, self._remembered, False, None
+        generator = getattr(self._train_sampler, "generator", None)
+        if resumes and generator is not None:  # TRL's sampler draws an order per epoch, and begins with the first one in each process
+            for _ in range(int(self.state.epoch + 1e-6)):
+                torch.randperm(self._train_sampler.num_samples, generator=generator)
         if memory is None:
             return
         waiting = memory["waiting"]

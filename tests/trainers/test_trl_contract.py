@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import trl
 from toy_training import make_trainer, random_batch
 from transformers import Trainer, TrainerCallback
@@ -23,6 +24,7 @@ REPLACED = {
     "compute_loss": ["self", "model", "inputs", "return_outputs", "num_items_in_batch"],
     "create_model_card": ["self", "model_name", "dataset_name", "tags"],
     "get_train_dataloader": ["self"],
+    "_get_train_sampler": ["self", "dataset"],
     "_get_output_dir": ["self", "trial"],
     "_save_checkpoint": ["self", "model", "trial"],
     "_save_optimizer_and_scheduler": ["self", "output_dir"],
@@ -33,7 +35,6 @@ RELIED_ON = {
     "training_step": ["self", "model", "inputs", "num_items_in_batch"],
     "prediction_step": ["self", "model", "inputs", "prediction_loss_only", "ignore_keys"],
     "_load_from_checkpoint": ["self", "resume_from_checkpoint", "model"],
-    "_get_train_sampler": ["self", "dataset"],
     "_get_eval_sampler": ["self", "eval_dataset"],
     "log": ["self", "logs", "start_time"],
 }
@@ -115,6 +116,15 @@ def test_the_constructor_takes_what_we_pass() -> None:
 def test_the_sampler_repeats_each_row_for_its_group_and_each_batch_for_its_micro_steps() -> None:
     sampler = RepeatSampler(["a", "b", "c"], mini_repeat_count=2, batch_size=1, repeat_count=2, shuffle=False)
     assert list(sampler) == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]
+
+
+def test_the_sampler_draws_one_order_per_epoch_from_its_own_generator() -> None:
+    """What a resumed run draws beforehand to go on with the order of its epoch."""
+    one, other = (RepeatSampler(range(9), mini_repeat_count=1, seed=3) for _ in range(2))
+    orders = [list(one) for _ in range(3)]
+    for _ in range(2):
+        torch.randperm(other.num_samples, generator=other.generator)
+    assert list(other) == orders[2] != orders[0]
 
 
 def test_adapters_are_switched_by_a_context_manager() -> None:
