@@ -158,8 +158,8 @@ def agree(monitor: FaultMonitor, ranks: Sequence[tuple[str, Sequence[DroppedRow 
     """
     for number, (failure, _) in enumerate(ranks):
         if failure:
-            for row in (row for _, outcomes in ranks for row in outcomes if row is not None):
-                monitor.note(row.fault, row.reason, log=False)  # its own rank has said so
+            for lost in (one for _, outcomes in ranks for one in outcomes if one is not None):
+                monitor.note(lost.fault, lost.reason, log=False)  # its own rank has said so
             raise TooManyFaults(f"on rank {number}: {failure}")
     for position in range(max((len(outcomes) for _, outcomes in ranks), default=0)):
         for _, outcomes in ranks:

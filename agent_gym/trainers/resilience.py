@@ -94,10 +94,11 @@ class ResilientTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         """Return TRL's loader of the training rows; a row that raises comes out of it as one that says so (see `GuardedRows`)."""
         rows = self.train_dataset
         if isinstance(rows, torch.utils.data.IterableDataset) or not hasattr(rows, "__getitem__"):
-            return super().get_train_dataloader()  # a stream cannot go on behind an error
+            # a stream cannot go on behind an error
+            return super().get_train_dataloader()  # type: ignore[no-untyped-call,unused-ignore]
         self.train_dataset = GuardedRows(rows)
         try:
-            return super().get_train_dataloader()
+            return super().get_train_dataloader()  # type: ignore[no-untyped-call,unused-ignore]
         finally:
             self.train_dataset = rows
 
@@ -121,7 +122,7 @@ class ResilientTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
             agent_gym.flows.TooManyFaults: when the disk is full and `on_fault` is "stop".
         """
         if self.args.push_to_hub:  # which uploads the folder in the background, under the name that it is written with
-            super()._save_checkpoint(model, trial)
+            super()._save_checkpoint(model, trial)  # type: ignore[no-untyped-call,unused-ignore]
             return
         folder = Path(self._get_output_dir(trial))
         name = f"checkpoint-{self.state.global_step}"
@@ -132,7 +133,7 @@ class ResilientTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         failure = ""
         self._staging = str(staging)
         try:
-            super()._save_checkpoint(model, trial)
+            super()._save_checkpoint(model, trial)  # type: ignore[no-untyped-call,unused-ignore]
             self._name_best(staging, folder)
             if self.args.should_save:
                 sync_folder(staging / name)
