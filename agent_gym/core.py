@@ -42,7 +42,7 @@ from agent_gym.trajectory import StopReason
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["Action", "AgentEnv", "EnvFault", "EnvState", "Message", "Observation", "Outcome", "TaskError"]
+__all__ = ["Action", "AgentEnv", "EnvFault", "EnvState", "EnvTimeout", "Message", "Observation", "Outcome", "PromptTooLong", "TaskError"]
 
 IdArray = NDArray[np.int64]
 StepResult = tuple[IdArray, float, bool, bool, dict[str, Any]]
@@ -73,11 +73,19 @@ class TaskError(ValueError):
         return type(self), (self.field, str(self))
 
 
+class PromptTooLong(TaskError):
+    """A task whose first prompt does not fit."""
+
+
 class EnvFault(RuntimeError):
     """The world broke: a search server is down, a browser died. Not the model's mistake, and never paid or punished as one.
 
     Raised inside an environment during a step it comes out as reward 0, truncated, `StopReason.ENV_FAULT`; out of `reset` it is raised.
     """
+
+
+class EnvTimeout(EnvFault):
+    """The world did not answer within its time: a server that hangs. Counted apart (see `agent_gym.flows.Fault`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +177,7 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
         history: the running episode's prompt, actions and answers.
         task_id: set by `_begin`.
         turn: steps taken in this episode.
+        fault: the fault that ended this episode, None where none did.
         tools: the schemas shown by the template, or None.
         split, render_mode, max_turns, max_observation_tokens, max_action_tokens, max_tool_result_tokens: as given.
 
@@ -253,6 +262,7 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
         self.history = History()
         self.task_id = ""
         self.turn = 0
+        self.fault: EnvFault | None = None
         self._expert_actions = expert_actions
         self._expert: Callable[[], str] | None = None
         self._prompt = np.full(self.max_observation_tokens, self.chat.pad_id, dtype=np.int64)
@@ -370,6 +380,7 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
                     f"reset does not know the option {name!r}; it takes {', '.join(self.option_names)}{nearest(str(name), self.option_names)}",
                 )
         self._running = False
+        self.fault = None
         self.turn = 0
         self.history = History()
         first = self._begin(options)
@@ -377,12 +388,12 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
         ids = world_ids(first.token_ids, self.chat.vocab_size) if first.token_ids is not None else self.chat.render(messages, self.tools)
         if not self._show(ids):
             if self._prompt_room < self.max_observation_tokens:
-                raise TaskError(
+                raise PromptTooLong(
                     "prompt",
                     f"the first prompt of task {self.task_id!r} has {len(ids)} tokens, and the context's budget is {self._prompt_room}: the task is never dropped; "
                     f"make the environment with a budget well above {len(ids)} tokens (context='token_budget:N') or a shorter prompt",
                 )
-            raise TaskError(
+            raise PromptTooLong(
                 "prompt",
                 f"the first prompt of task {self.task_id!r} has {len(ids)} tokens, and max_observation_tokens is {self.max_observation_tokens}; "
                 "make the environment with a larger max_observation_tokens or a shorter prompt",
@@ -545,7 +556,7 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
 
     def _end_by_fault(self, fault: EnvFault, turn: int, dropped: int) -> StepResult:
         """End the episode: the world broke in the middle of the step."""
-        self.turn, self._running = turn, False
+        self.turn, self._running, self.fault = turn, False, fault
         info = self._info(f"environment fault: {fault}", _NOTHING, 0.0, StopReason.ENV_FAULT, rewritten=False, dropped=dropped)
         return self._observe(), 0.0, False, True, info
 

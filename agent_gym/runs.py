@@ -15,14 +15,17 @@ that a full disk refused are kept and written with the next one. A resumed run n
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import math
 import os
 import platform
+import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from importlib import metadata
 from pathlib import Path
@@ -33,7 +36,17 @@ import yaml
 
 from agent_gym.trajectory import Trajectory
 
-__all__ = ["RunFolder", "RunFolderError", "atomic_write", "collect_versions", "to_plain"]
+__all__ = [
+    "RunFolder",
+    "RunFolderError",
+    "atomic_folder",
+    "atomic_write",
+    "collect_versions",
+    "is_disk_full",
+    "publish_folder",
+    "sync_folder",
+    "to_plain",
+]
 
 _PACKAGES = (
     "agentr1-gym", "gymnasium", "numpy", "transformers", "tokenizers", "torch", "trl", "accelerate", "peft", "datasets", "vllm", "sglang",
@@ -130,6 +143,98 @@ def atomic_write(path: str | Path, content: str | bytes) -> Path:
             f"could not write {path}: {error.strerror or error}; {kept}. Free space or mend the folder, and run again."
         ) from error
     return path
+
+
+@contextlib.contextmanager
+def atomic_folder(path: str | Path) -> Iterator[Path]:
+    """Fill a folder as a whole, or leave it as it was: the context is another folder beside it, which takes its place at the end.
+
+    Args:
+        path: of the folder.
+
+    Yields:
+        The folder to fill.
+
+    Raises:
+        RunFolderError: if the disk is full.
+    """
+    path = Path(path)
+    staging = path.parent / f".{path.name}.part"
+    shutil.rmtree(staging, ignore_errors=True)
+    try:
+        staging.mkdir(parents=True)
+        yield staging
+        sync_folder(staging)
+        publish_folder(staging, path)
+    except BaseException as error:
+        full = isinstance(error, Exception) and is_disk_full(error, path.parent)
+        shutil.rmtree(staging, ignore_errors=True)
+        if full:
+            raise RunFolderError(
+                f"could not write {path}: {error}; nothing was left behind. Free space, and resume with --resume."
+            ) from error
+        raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until every file in a folder is on the disk.
+
+    Args:
+        folder: with whatever is in it.
+    """
+    for file in sorted(folder.rglob("*")):
+        if file.is_file():
+            handle = os.open(file, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
+
+def publish_folder(staging: Path, path: Path) -> None:
+    """Give a folder that is filled its name. Have it on the disk first (`sync_folder`), so that the name never stands for less.
+
+    Args:
+        staging: the folder, on the same disk.
+        path: its name. A folder of that name is replaced.
+    """
+    old = path.parent / f".{path.name}.old.part"
+    shutil.rmtree(old, ignore_errors=True)
+    if path.exists():
+        os.replace(path, old)
+    os.replace(staging, path)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL_WORDS = ("No space left on device", "os error 28)", "os error 122)", "Disk quota exceeded")
+_WRITER_WORDS = ("PytorchStreamWriter failed", "file write failed", "unexpected pos")  # torch.save says no more than this
+_NO_ROOM = 1 << 20
+
+
+def is_disk_full(error: BaseException, folder: str | Path | None = None) -> bool:
+    """Whether an error came of a disk without room (or a quota that is used up).
+
+    Args:
+        error: of Python, or of a library that has errors of its own (safetensors, torch).
+        folder: where was written. torch's writer does not say why it failed; there, a disk that is full now is taken for the reason.
+
+    Returns:
+        True if it did.
+    """
+    one: BaseException | None = error
+    while one is not None:
+        if isinstance(one, OSError) and one.errno in _FULL:
+            return True
+        text = str(one)
+        if any(words in text for words in _FULL_WORDS):
+            return True
+        if folder is not None and any(words in text for words in _WRITER_WORDS):
+            with contextlib.suppress(OSError):
+                if shutil.disk_usage(folder).free < _NO_ROOM:
+                    return True
+        one = one.__cause__ or one.__context__
+    return False
 
 
 def _write_all(handle: int, data: bytes) -> None:
@@ -285,13 +390,30 @@ class RunFolder:
         self._pending.append(_dump({"kind": kind, "step": int(step), **values}))
         self.flush()
 
-    def mark_resumed(self, step: int) -> None:
+    def log_once(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
+        """Append a record unless there is one of its kind and step with the same names: what an earlier process had done before it died.
+
+        Args:
+            kind: as for `log`.
+            step: as for `log`.
+            values: as for `log`.
+        """
+        if not any(one["step"] == step and set(values) <= set(one) for one in self.metrics(kind)):
+            self.log(kind, step, values)
+
+    def mark_begun_again(self) -> None:
+        """Note that training begins again at its start, where there are records of an earlier process that left no checkpoint."""
+        if any(one["kind"] not in ("warm_start", "time") and one["step"] > 0 for one in self.metrics()):
+            self.mark_resumed(0)
+
+    def mark_resumed(self, step: int, *, warm_start: bool = False) -> None:
         """Note that the run takes up at a checkpoint; what was logged of later steps will be done again, and readers leave it out.
 
         Args:
             step: the optimiser step of the checkpoint.
+            warm_start: the warm start is done again as well.
         """
-        self.log(_RESUMED, step, {})
+        self.log(_RESUMED, step, {"warm_start": True} if warm_start else {})
 
     def flush(self) -> None:
         """Write the records that are still waiting.
@@ -371,7 +493,8 @@ class RunFolder:
                     warnings.warn(f"{self.metrics_path}: line {number} is damaged and was left out", stacklevel=2)
             elif record["kind"] == _RESUMED:
                 step = record["step"]
-                records = [one for one in records if one["kind"] == "warm_start" or one["step"] <= step]
+                again = bool(record.get("warm_start"))
+                records = [one for one in records if (not again if one["kind"] == "warm_start" else one["step"] <= step)]
             else:
                 records.append(record)
         return records if kind is None else [one for one in records if one["kind"] == kind]
@@ -431,7 +554,7 @@ class RunFolder:
         if self.checkpoints.is_dir():
             for folder in self.checkpoints.iterdir():
                 number = folder.name.removeprefix("checkpoint-")
-                if number.isdigit() and folder.name != number and (folder / "trainer_state.json").is_file():
+                if number.isdigit() and folder.name != number and _is_whole(folder / "trainer_state.json"):
                     numbered.append((int(number), folder))
         return max(numbered)[1] if numbered else None
 
@@ -501,6 +624,15 @@ class RunFolder:
 
         path = self.trajectories_path(name)
         return list(load_trajectories(path)) if path.is_file() else []
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether the last file that a trainer writes into a checkpoint is all there."""
+    try:
+        json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _parse_record(line: str) -> dict[str, Any] | None:

@@ -182,9 +182,9 @@ def test_a_full_disk_ends_a_run_with_a_message(
             real_log(self, *args, **kwargs)  # type: ignore[arg-type]
 
     monkeypatch.setattr(RunFolder, "log", log)
-    assert main(arguments(tiny_model, "--set", "data.eval_tasks=0")) == 1
+    assert main(arguments(tiny_model, "--set", "data.eval_tasks=0", "--set", "trainer.on_fault=stop")) == 1
     said = capsys.readouterr().err
-    assert "No space left" in said and "Traceback" not in said
+    assert "fault disk_full: " in said and "No space left" in said and "Traceback" not in said
 
 
 def test_ctrl_c_saves_and_the_run_goes_on(tiny_model: str, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import warnings
 from collections.abc import Mapping
 from types import TracebackType
@@ -45,10 +46,11 @@ class TrainDisplay:
         self._tasks: dict[str, Any] = {}
         self._measured: list[float] = []
         self._entered = contextlib.ExitStack()
+        self._lines = _Lines(self)
         self._live = not self._bar.disable
 
     def __enter__(self) -> TrainDisplay:
-        """Show warnings as lines of our own, and keep transformers' bars out."""
+        """Show warnings and what is logged as lines of our own, and keep transformers' bars out."""
         self._bar.start()
         self._entered.enter_context(warnings.catch_warnings())
         self._entered.enter_context(quiet_transformers())
@@ -56,6 +58,7 @@ class TrainDisplay:
         warnings.filterwarnings("ignore", category=FutureWarning)
         warnings.filterwarnings("ignore", category=DeprecationWarning)
         warnings.showwarning = self._show_warning
+        logging.getLogger("agent_gym").addHandler(self._lines)
         return self
 
     def _show_warning(
@@ -64,6 +67,7 @@ class TrainDisplay:
         self.say(f"warning: {message}", "yellow")
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        logging.getLogger("agent_gym").removeHandler(self._lines)
         self._entered.close()
         self._bar.stop()
 
@@ -112,3 +116,14 @@ class TrainDisplay:
             if isinstance(value, (int, float)) and not (name == "loss" and parts):
                 parts.append(f"{label} {value:.3f}" if label != "turns" else f"turns {value:.2f}")
         return "  ".join(parts)
+
+
+class _Lines(logging.Handler):
+    """Shows what the package logs, such as faults, between the bars."""
+
+    def __init__(self, display: TrainDisplay) -> None:
+        super().__init__(logging.WARNING)
+        self._display = display
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._display.say(f"{record.levelname.lower()}: {record.getMessage()}", "yellow")

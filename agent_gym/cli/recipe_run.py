@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -18,7 +19,7 @@ from agent_gym.cli.recipe import Recipe
 from agent_gym.cli.sample_files import is_sample_file
 from agent_gym.evaluation import Evaluation, evaluate
 from agent_gym.policies import TransformersPolicy
-from agent_gym.runs import RunFolder, RunFolderError
+from agent_gym.runs import RunFolder, RunFolderError, atomic_folder
 from agent_gym.trainers.environments import read_row
 from agent_gym.trainers.grpo import AgentGRPOTrainer
 from agent_gym.trainers.kinds import TRAINERS
@@ -86,6 +87,7 @@ def _train(
         run,
         lambda step, total, values: display("train", step, total, values),
         updates_per_generation=max(1, args.steps_per_generation * args.num_iterations // args.gradient_accumulation_steps),
+        faults=trainer.faults,
     )
     trainer.add_callback(callback)
     alone = trainer.accelerator.num_processes == 1
@@ -98,18 +100,40 @@ def _train(
         if trainer.accelerator.is_main_process:
             run.mark_resumed(step)
         display.say(f"going on from update {step}", "dim")
-    with interrupt(callback.request_stop, lambda text: display.say(text, "yellow")):
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint is not None else None)
+    elif trainer.accelerator.is_main_process:
+        run.mark_begun_again()
+    if checkpoint is not None and _is_last(checkpoint):
+        trainer.finish_from(checkpoint)
+    else:
+        with interrupt(callback.request_stop, lambda text: display.say(text, "yellow")):
+            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint is not None else None)
     if callback.stopped:
         return None
-    final = run.checkpoints / "final"
-    trainer.save_model(str(final))
-    if trainer.accelerator.is_main_process:
-        trainer.make_env.tokenizer.save_pretrained(str(final))
+    _save_final(trainer, run)
     after = _measure("final", recipe, trainer, rows, run, display) if rows else None
     if trainer.accelerator.is_main_process:
         _summarize(recipe, run, after, trainer.state.global_step, time.monotonic() - began)
     return run
+
+
+def _is_last(checkpoint: Path) -> bool:
+    """Whether a checkpoint has every update behind it, and only the end of the run is missing."""
+    state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+    return bool(0 < state.get("max_steps", 0) <= state.get("global_step", 0))
+
+
+def _save_final(trainer: AgentGRPOTrainer, run: RunFolder) -> None:
+    """Save the model that was trained, whole or not at all, with its tokenizer."""
+    final = run.checkpoints / "final"
+    if trainer.accelerator.num_processes > 1:  # all take part in the writing of a model that lies in parts
+        trainer.save_model(str(final))
+        if trainer.accelerator.is_main_process:
+            trainer.make_env.tokenizer.save_pretrained(str(final))
+        return
+    with atomic_folder(final) as folder:
+        trainer.save_model(str(folder))
+        trainer.make_env.tokenizer.save_pretrained(str(folder))
+    run.flush()
 
 
 def _trainer(recipe: Recipe, args: Any, planned: Rows) -> AgentGRPOTrainer:
@@ -231,9 +255,9 @@ def _measure(
         )
     finally:
         model.train(was_training)
-    evaluation.save(run.path / f"evaluation.{name}.json")
-    run.log("eval", trainer.state.global_step, evaluation.scores())
     run.save_trajectories("warm_start" if name == "before" else name, played["greedy"][:_KEPT_EPISODES])
+    run.log_once("eval", trainer.state.global_step, evaluation.scores())
+    evaluation.save(run.path / f"evaluation.{name}.json")  # last: where it is, the other two are
     display.say(f"{name:<7} " + "  ".join(f"{arm} {value:.3f}" for arm, value in evaluation.scores().items()) + f"   on {len(rows)} tasks")
     return evaluation
 
@@ -248,8 +272,6 @@ def _player(recipe: Recipe, trainer: AgentGRPOTrainer, model: Any) -> tuple[Any,
 
 
 def _summarize(recipe: Recipe, run: RunFolder, after: Evaluation | None, updates: int, seconds: float) -> None:
-    import json
-
     before = None
     path = run.path / "evaluation.before.json"
     if path.is_file():

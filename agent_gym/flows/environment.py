@@ -17,6 +17,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from agent_gym.core import EnvFault
 from agent_gym.flows.base import Row, keyword_field, reset_field
 from agent_gym.flows.pacing import EnvCalls, Pace
 from agent_gym.flows.remote import RemoteEnv, Workers, make_row
@@ -135,6 +136,7 @@ class RolloutEnv:
     Attributes:
         row: the normalised row.
         session: a name for the policy's cache, new with each reset.
+        beginning: it is being made or reset, or that failed.
     """
 
     def __init__(
@@ -148,6 +150,7 @@ class RolloutEnv:
         self._calls = EnvCalls(lambda name: pool.pace(self._kind, name), threads, deadline)
         self._env: StepRecorder | None = None
         self._awaitable = False
+        self.beginning = False
 
     @property
     def seconds(self) -> float:
@@ -169,6 +172,12 @@ class RolloutEnv:
     def started(self) -> bool:
         """An environment stands behind it (`reset` was called)."""
         return self._env is not None
+
+    @property
+    def fault(self) -> EnvFault | None:
+        """The fault that ended the episode, None where none did or the environment does not say."""
+        met = None if self._env is None else getattr(self._env.unwrapped, "fault", None)
+        return met if isinstance(met, EnvFault) else None
 
     @property
     def prompt_ids(self) -> NDArray[np.int64]:
@@ -212,6 +221,7 @@ class RolloutEnv:
         Returns:
             The first prompt, without padding.
         """
+        self.beginning = True
         if self._env is None:
             self._env = self._pool.take(self._kind)
         if self._env is None:
@@ -231,6 +241,7 @@ class RolloutEnv:
                 await self._calls.wait("reset", env.areset(seed=chosen, options=given or None))
             else:
                 await self._calls.call("reset", lambda: env.reset(seed=chosen, options=given or None), in_thread=not self._awaitable)
+        self.beginning = False
         return env.prompt_ids
 
     @contextmanager

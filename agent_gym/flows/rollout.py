@@ -6,8 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-import warnings
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -15,39 +14,20 @@ from typing import Any, TypeVar
 
 import gymnasium
 
-from agent_gym.core import EnvFault
+from agent_gym.core import EnvFault, PromptTooLong
 from agent_gym.flows.base import AgentFlowBase, DeadlineReached, Row, RowPolicy, get_flow, normalize_row
 from agent_gym.flows.environment import EnvPool, RolloutEnv
+from agent_gym.flows.faults import DroppedRow, Fault, FaultMonitor, TooManyFaults
 from agent_gym.flows.remote import Workers
 from agent_gym.flows.workers import open_workers
 from agent_gym.policies.base import Policy, Sampling, derive_seed
 from agent_gym.trajectory import StopReason, Trajectory
 
-__all__ = ["DroppedRow", "FaultMonitor", "RolloutResult", "TooManyFaults", "arun_rows", "run_rows"]
+__all__ = ["RolloutResult", "arun_rows", "run_rows"]
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
-
-
-class TooManyFaults(RuntimeError):
-    """The world breaks so often that going on would train or measure on what is left of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class DroppedRow:
-    """A row whose every attempt met a fault of the environment.
-
-    Attributes:
-        row_index: its place among the rows.
-        task_id: the environment's name of the task, empty where the reset failed.
-        reason: the last fault in words.
-        attempts: how often it was begun.
-    """
-
-    row_index: int
-    task_id: str
-    reason: str
-    attempts: int
+_NOT_TRIED_AGAIN = (Fault.ROW_ERROR, Fault.PROMPT_TOO_LONG)  # the same row would meet the same end
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,70 +51,6 @@ class RolloutResult:
     retries: int = 0
     faults_by_task: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
-
-
-class FaultMonitor:
-    """Watches the share of episodes that are dropped after their retries, over calls of `run_rows` when it is passed to each.
-
-    Args:
-        on_fault: "drop" goes on without the row, warns above `warn_above` and stops above `stop_above`; "stop" stops at the first drop.
-        window: shares are of this many last episodes (also while fewer have been played, so that a first fault is no alarm).
-        warn_above: share at which it warns.
-        stop_above: share at which it raises.
-
-    Raises:
-        ValueError: for another `on_fault`.
-    """
-
-    def __init__(self, on_fault: str = "drop", *, window: int = 200, warn_above: float = 0.05, stop_above: float = 0.20) -> None:
-        if on_fault not in ("drop", "stop"):
-            raise ValueError(f"on_fault must be 'drop' or 'stop', not {on_fault!r}")
-        self.on_fault = on_fault
-        self.window = window
-        self.warn_above, self.stop_above = warn_above, stop_above
-        self.dropped_by_task: Counter[str] = Counter()
-        self._last: deque[bool] = deque(maxlen=window)
-        self._warned = False
-
-    @property
-    def rate(self) -> float:
-        """The share of dropped episodes among the last `window`."""
-        return sum(self._last) / self.window
-
-    def played(self) -> None:
-        """Count an episode that was kept."""
-        self._last.append(False)
-        if self.rate <= self.warn_above:
-            self._warned = False
-
-    def dropped(self, row: DroppedRow, *, log: bool = True) -> None:
-        """Count a dropped episode.
-
-        Args:
-            row: what is known of it.
-            log: write it into the log.
-
-        Raises:
-            TooManyFaults: when the run should stop.
-        """
-        self._last.append(True)
-        self.dropped_by_task[row.task_id] += 1
-        what = f"task {row.task_id!r} (row {row.row_index}) was dropped after {row.attempts} attempts: {row.reason}"
-        if log:
-            _log.warning("%s; drop rate %.1f %%", what, 100 * self.rate)
-        if self.on_fault == "stop":
-            raise TooManyFaults(f"{what}. on_fault='stop' stops at the first; repair the environment, or use on_fault='drop'")
-        often = ", ".join(f"{task or 'reset'} ({count})" for task, count in self.dropped_by_task.most_common(3))
-        if self.rate > self.stop_above:
-            raise TooManyFaults(
-                f"{sum(self._last)} of the last {self.window} episodes were dropped, above {self.stop_above:.0%}; most often: {often}. Last: {what}"
-            )
-        if self.rate > self.warn_above and not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"{sum(self._last)} of the last {self.window} episodes were dropped, above {self.warn_above:.0%}; most often: {often}",
-                stacklevel=2,
-            )
 
 
 def run_rows(rows: Iterable[Row], policy: Policy, **settings: Any) -> RolloutResult:
@@ -166,6 +82,7 @@ async def arun_rows(
     max_fault_retries: int = 2,
     on_fault: str = "drop",
     monitor: FaultMonitor | None = None,
+    drop_bad_rows: bool = False,
     on_episode: Callable[[int, Sequence[Trajectory]], None] | None = None,
     workers: int | str | Workers | None = None,
 ) -> RolloutResult:
@@ -187,6 +104,8 @@ async def arun_rows(
         max_fault_retries: how often a row that met a fault is begun again, with the same seed and options and new sampling seeds.
         on_fault: see `FaultMonitor`; unused when `monitor` is given.
         monitor: watches the drop rate over several calls.
+        drop_bad_rows: drop a row that cannot be played, whose environment cannot be made or reset or whose first prompt does not fit, as one that
+            met a fault, without another attempt; else its error is raised.
         on_episode: called with the row's index and its trajectories as rows are finished.
         workers: where the environments live: None or 0 for this process; a number of worker processes, "ray", or the address of a Ray cluster. The
             trajectories are the same. A worker that dies costs the episodes it hosts a retry. A pool brings its own.
@@ -223,6 +142,7 @@ async def arun_rows(
         deadline=None if deadline is None else asyncio.get_running_loop().time() + deadline,
         max_fault_retries=max_fault_retries,
         monitor=monitor or FaultMonitor(on_fault),
+        drop_bad_rows=drop_bad_rows,
         on_episode=on_episode,
         threads=ThreadPoolExecutor(max_concurrency, thread_name_prefix="agent-gym-env"),
     )
@@ -266,6 +186,7 @@ class _Run:
     deadline: float | None
     max_fault_retries: int
     monitor: FaultMonitor
+    drop_bad_rows: bool
     on_episode: Callable[[int, Sequence[Trajectory]], None] | None
     threads: ThreadPoolExecutor
     next_row: int = 0
@@ -296,27 +217,28 @@ class _Run:
 
     async def play(self, index: int) -> None:
         """Play one row, again after faults."""
-        task, reason = "", ""
         for attempt in range(self.max_fault_retries + 1):
-            trajectories, task, reason = await self.attempt(index, attempt)
+            trajectories, lost = await self.attempt(index, attempt)
             if trajectories is None:
                 self.unfinished.append(index)
                 return
-            if not reason:
+            if lost is None:
                 self.done[index] = trajectories
                 self.monitor.played()
                 if self.on_episode is not None:
                     self.on_episode(index, trajectories)
                 return
-            self.faults[task] += 1
-            self.retries += attempt < self.max_fault_retries
-            _log.info("task %r (row %d) met a fault in attempt %d: %s", task, index, attempt + 1, reason)
-        row = DroppedRow(index, task, reason, self.max_fault_retries + 1)
-        self.dropped.append(row)
-        self.monitor.dropped(row)
+            self.faults[lost.task_id] += 1
+            if attempt == self.max_fault_retries or lost.fault in _NOT_TRIED_AGAIN:
+                break
+            self.retries += 1
+            _log.info("task %r (row %d) met a fault in attempt %d: %s", lost.task_id, index, attempt + 1, lost.reason)
+        assert lost is not None  # the loop was left by its break
+        self.dropped.append(lost)
+        self.monitor.dropped(lost)
 
-    async def attempt(self, index: int, attempt: int) -> tuple[list[Trajectory] | None, str, str]:
-        """Run the flow once. Returns the trajectories (None at the deadline), the task, and the fault in words if there was one."""
+    async def attempt(self, index: int, attempt: int) -> tuple[list[Trajectory] | None, DroppedRow | None]:
+        """Run the flow once. Returns the trajectories (None at the deadline), and the fault if there was one."""
         row = self.rows[index]
         policy = RowPolicy(self.policy, self.sampling, derive_seed(self.seed, self.first_row + index, attempt), self.deadline)
         used: list[RolloutEnv] = []
@@ -326,15 +248,35 @@ class _Run:
             used.append(env)
             return env
 
-        try:
-            trajectories = await get_flow(row.get("agent_name") or self.flow).run(row, policy, make_env)
-        except DeadlineReached:
-            return None, "", ""
-        except EnvFault as fault:
-            task = next((env.trajectory.task_id for env in used if env.started), "")
+        def lost(fault: Fault, reason: str, task: str) -> tuple[list[Trajectory], DroppedRow]:
             for env in used:
                 env.discard()
-            return [], task, str(fault) or type(fault).__name__
+            return [], DroppedRow(index, task, reason, attempt + 1, fault)
+
+        try:
+            trajectories = await get_flow(row.get("agent_name") or self.flow).run(row, policy, make_env)
+            broken = next((trajectory for trajectory in trajectories if trajectory.stop_reason is StopReason.ENV_FAULT), None)
+            if broken is not None:
+                met = next((env.fault for env in used if env.fault is not None), None)
+                reason = broken.steps[-1].feedback or "environment fault"
+                return [], DroppedRow(index, broken.task_id, reason, attempt + 1, Fault.of(met))
+            if self.drop_bad_rows and trajectories and all(_had_no_room(trajectory) for trajectory in trajectories):
+                ids = len(trajectories[0].steps[0].observation_ids)
+                return lost(
+                    Fault.PROMPT_TOO_LONG,
+                    f"its first prompt of {ids} tokens leaves no room in the model's context",
+                    trajectories[0].task_id,
+                )
+        except DeadlineReached:
+            return None, None
+        except EnvFault as fault:
+            task = next((env.trajectory.task_id for env in used if env.started), "")
+            return lost(Fault.of(fault), str(fault) or type(fault).__name__, task)
+        except Exception as error:
+            if not self.drop_bad_rows or not any(env.beginning for env in used):
+                raise
+            too_long = isinstance(error, PromptTooLong) or isinstance(error.__cause__, PromptTooLong)
+            return lost(Fault.PROMPT_TOO_LONG if too_long else Fault.ROW_ERROR, f"{type(error).__name__}: {error}", "")
         finally:
             policy.forget_all()
             self.policy_seconds += policy.seconds
@@ -343,12 +285,17 @@ class _Run:
                 if env.started and env.trajectory.stop_reason is StopReason.ENV_FAULT:
                     env.discard()
                 env.release()
-        broken = next((trajectory for trajectory in trajectories if trajectory.stop_reason is StopReason.ENV_FAULT), None)
-        if broken is not None:
-            return [], broken.task_id, broken.steps[-1].feedback or "environment fault"
         if not trajectories and self.deadline is not None and asyncio.get_running_loop().time() >= self.deadline:
-            return None, "", ""
-        return trajectories, trajectories[0].task_id if trajectories else "", ""
+            return None, None
+        return trajectories, None
+
+
+def _had_no_room(trajectory: Trajectory) -> bool:
+    """Whether the model's context had no room for any reply to the first prompt."""
+    if len(trajectory.steps) != 1 or trajectory.stop_reason is not StopReason.CONTEXT_LIMIT:
+        return False
+    step = trajectory.steps[0]
+    return not len(step.action_ids) and step.finish_reason in ("context", "length")
 
 
 def _run_sync(make: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result:

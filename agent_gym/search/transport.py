@@ -25,7 +25,7 @@ from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
-from agent_gym.core import EnvFault
+from agent_gym.core import EnvFault, EnvTimeout
 
 __all__ = ["Cancellation", "JsonClient", "Remembered", "parse_json"]
 
@@ -200,7 +200,7 @@ class JsonClient:
             delay = _FIRST_DELAY * 2 ** (tries - 1) * self._random.uniform(0.5, 1.5)
             if not reply.retry or tries > self._max_retries or time.monotonic() + delay >= deadline:
                 shown = target.partition("?")[0]
-                raise EnvFault(
+                raise (EnvTimeout if reply.timeout else EnvFault)(
                     f"the {self._what} {self.base}{shown} failed ({tries} of {1 + self._max_retries} tries, {self.timeout:g} s in all): "
                     f"{reply.reason}; see that it runs and is reachable"
                 )
@@ -276,11 +276,12 @@ class _Failure:
     reason: str
     retry: bool = False
     status: int = 0
+    timeout: bool = False
 
 
 def _failure_of(error: Exception) -> _Failure:
     if isinstance(error, TimeoutError):
-        return _Failure("no complete answer before the deadline")
+        return _Failure("no complete answer before the deadline", timeout=True)
     if isinstance(error, http.client.IncompleteRead):
         return _Failure(f"its answer broke off after {len(error.partial)} bytes")
     return _Failure(f"{type(error).__name__}: {error}", retry=isinstance(error, (ConnectionError, ssl.SSLEOFError)))

@@ -59,8 +59,8 @@ class AgentGRPOConfig(GRPOConfig):  # type: ignore[misc,unused-ignore]  # TRL's 
         mask_truncated_steps: leave actions that were cut off out of the loss and of its denominator.
         max_turns: step limit of the environments; None leaves theirs.
         max_concurrency: so many episodes are played at once on each rank.
-        on_fault: an episode whose world broke is left out ("drop": warns above 5 % and stops above 20 % of the last 200 episodes) or ends
-            the training ("stop").
+        on_fault: an episode whose world broke or whose row cannot be played is left out ("drop": warns above 5 % and stops above 20 % of the last 200
+            episodes) or ends the training ("stop"). `agent_gym.flows.FAULTS` has every fault by name and what either means to it.
         workers: where the environments live: None for the trainer's own process, a number of worker processes on each rank, "ray", or the address of a
             Ray cluster.
         max_fault_retries: so often such an episode is begun again before it counts as a fault.

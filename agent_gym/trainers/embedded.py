@@ -26,7 +26,7 @@ from agent_gym._names import as_ids
 from agent_gym.chat import tokenizer_fingerprint
 from agent_gym.evaluation import MODEL_ARMS, Evaluation, Played, evaluate
 from agent_gym.policies import TransformersPolicy
-from agent_gym.runs import RunFolder
+from agent_gym.runs import RunFolder, RunFolderError, atomic_folder
 from agent_gym.trainers.advantages import get_advantage
 from agent_gym.trainers.environments import EnvironmentMaker
 from agent_gym.trainers.kinds import get_trainer
@@ -121,9 +121,16 @@ class _Run:
     def finish(self, resume: bool, interrupt: Interrupt | None) -> RunFolder | None:
         """Do what is not done yet, and keep the time that it took, for a run that goes on."""
         try:
-            return self.go_on(resume, interrupt)
-        finally:
-            self.run.log("time", 0, {"seconds": time.monotonic() - self.began})
+            done = self.go_on(resume, interrupt)
+        except BaseException:
+            with contextlib.suppress(RunFolderError):  # the reason of the end counts
+                self.log_time()
+            raise
+        self.log_time()
+        return done
+
+    def log_time(self) -> None:
+        self.run.log("time", 0, {"seconds": time.monotonic() - self.began})
 
     def go_on(self, resume: bool, interrupt: Interrupt | None) -> RunFolder | None:
         """Do what is not done yet."""
@@ -136,6 +143,8 @@ class _Run:
             check_teacher(self.config.distill["teacher"], self.tokenizer)
         before = self.measured("before")
         if before is None:
+            if self.run.metrics("warm_start"):
+                self.run.mark_resumed(0, warm_start=True)
             self.imitate()
             before = self.measure("before", self.run.checkpoints / "warm_start", "warm_start")
         final = self.run.checkpoints / "final"
@@ -177,9 +186,9 @@ class _Run:
         self.save(model, "warm_start")
 
     def save(self, model: Any, name: str) -> None:
-        folder = self.run.checkpoints / name
-        model.save_pretrained(str(folder))
-        self.tokenizer.save_pretrained(str(folder))
+        with atomic_folder(self.run.checkpoints / name) as folder:
+            model.save_pretrained(str(folder))
+            self.tokenizer.save_pretrained(str(folder))
 
     # ------------------------------------------------------------------------------------------------ reinforcement learning
 
@@ -212,6 +221,7 @@ class _Run:
             drop_zero_variance=get_advantage(config.advantage).silent_when_flat and not kind.teacher,
             max_concurrency=episodes,
             workers=config.workers,
+            on_fault=config.on_fault,
             save_strategy="steps",
             save_steps=config.save_every * config.num_iterations,
             logging_steps=config.num_iterations,
@@ -240,12 +250,15 @@ class _Run:
             lambda step, total, values: self.progress("train", step, total, values),
             updates_per_generation=config.num_iterations,
             count_generations=True,
+            faults=trainer.faults,
         )
         trainer.add_callback(callback)
         if config.curve_tasks:
-            trainer.add_callback(_Curve(self))
+            trainer.add_callback(_Curve(self, callback))
         if checkpoint is not None:
             self.run.mark_resumed(self.updates_of(checkpoint))
+        else:
+            self.run.mark_begun_again()
         with _threads(), nullcontext() if interrupt is None else interrupt(callback.request_stop):
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint is not None else None)
         self.run.save_trajectories("last_batch", trainer.trajectories[:_KEPT_EPISODES])
@@ -293,10 +306,10 @@ class _Run:
         model.eval()
         with _threads():
             evaluation, played = self.play(model, self.preset.splits.held_out, self.config.eval_tasks)
-        evaluation.save(self.run.path / f"evaluation.{name}.json")
         self.run.save_trajectories(occasion, [*played["greedy"][:_KEPT_EPISODES], *played["sampled"][:_KEPT_EPISODES]])
         scores = evaluation.scores(self.preset.figure)
-        self.run.log("eval", 0 if name == "before" else self.config.updates, scores)
+        self.run.log_once("eval", 0 if name == "before" else self.config.updates, scores)
+        evaluation.save(self.run.path / f"evaluation.{name}.json")  # last: where it is, the other two are
         self.progress(f"eval {name}", 1, 1, scores)
         return scores
 
@@ -331,8 +344,8 @@ def open_replay(config: EmbeddedConfig, tokenizer: Any) -> ReplayBuffer:
 class _Curve(TrainerCallback):  # type: ignore[misc,unused-ignore]  # partly untyped base
     """Measures the policy on tasks of the curve's split now and then."""
 
-    def __init__(self, run: _Run) -> None:
-        self.run = run
+    def __init__(self, run: _Run, records: RunCallback) -> None:
+        self.run, self.records = run, records
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         update, rest = divmod(state.global_step, self.run.config.num_iterations)
@@ -345,7 +358,7 @@ class _Curve(TrainerCallback):  # type: ignore[misc,unused-ignore]  # partly unt
         finally:
             model.train(training)
         scores = {f"validation/{arm}": value for arm, value in evaluation.scores(self.run.preset.figure).items()}
-        self.run.run.log("eval", update, scores)
+        self.records.write("eval", update, scores)
 
 
 @contextlib.contextmanager

@@ -191,6 +191,9 @@ class EnvironmentMaker:
         env_kwargs: keywords for every environment; those of a row win.
         settings: keywords that only environments of this project know (`max_turns`, `max_action_tokens`, ...), and the text around others;
             `env_kwargs` win.
+
+    Attributes:
+        end_of_turn_ids: the ids at which the model, or an environment that was made, ends a turn.
     """
 
     def __init__(
@@ -211,6 +214,7 @@ class EnvironmentMaker:
         self.env_id = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
         self.tokenizer = tokenizer
         self.vocab_size = int(vocab_size)
+        self.end_of_turn_ids = set(end_of_turn_ids)
         self.env_kwargs = dict(env_kwargs or {})
         self.fingerprint = tokenizer_fingerprint(tokenizer)
         self._token_settings: dict[str, Any] = {"tokenizer": tokenizer, "vocab_size": vocab_size, "end_of_turn_ids": tuple(end_of_turn_ids)}
@@ -238,7 +242,9 @@ class EnvironmentMaker:
         except AttributeError:
             from agent_gym.wrappers import as_token_env
 
-            return as_token_env(env, **{**self._token_settings, **self._settings})
+            made = as_token_env(env, **{**self._token_settings, **self._settings})
+            self.end_of_turn_ids.update(getattr(made.unwrapped, "end_of_turn_ids", ()))
+            return made
         if fingerprint != self.fingerprint:
             raise ValueError(
                 f"environment {row['env_id']!r} speaks tokenizer {fingerprint}, the model {self.fingerprint}: its prompts would be other tokens to the "
@@ -251,6 +257,7 @@ class EnvironmentMaker:
         """Refuse an environment that would not take an id that the model can sample, or not stop where the model does."""
         ends: Sequence[int] = self._token_settings["end_of_turn_ids"]
         size, stops = env.action_space.vocab_size, tuple(getattr(env.unwrapped, "end_of_turn_ids", ends))
+        self.end_of_turn_ids.update(stops)
         if size < self._token_settings["vocab_size"] or not set(ends) <= set(stops):
             raise ValueError(
                 f"environment {env_id!r} takes ids below {size} and ends actions at {stops}, the model samples ids below "

@@ -18,11 +18,11 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from transformers import PrinterCallback, TrainerCallback
+from transformers import PrinterCallback
 
 from agent_gym._names import as_ids
 from agent_gym.flows import EnvPool, FaultMonitor, TooManyFaults, open_workers, run_rows
@@ -31,21 +31,23 @@ from agent_gym.policies.transformers_policy import TransformersPolicy
 from agent_gym.trainers.advantages import Advantages, get_advantage, screen, zero_variance_groups
 from agent_gym.trainers.config import AgentGRPOConfig
 from agent_gym.trainers.engine import EngineWeights, make_engine_policy
-from agent_gym.trainers.environments import EnvironmentMaker, as_dataset, as_datasets, as_tokenizer, default_rows, read_row, routed
+from agent_gym.trainers.environments import EnvironmentMaker, as_dataset, as_datasets, as_tokenizer, default_rows, routed
 from agent_gym.trainers.episodes import count_faults, flow_figures, group_numbers, with_groups
-from agent_gym.trainers.faults import RankFaults, agree
+from agent_gym.trainers.faults import RankFaults, agree, drop_unreadable, read_rows
 from agent_gym.trainers.losses import LossFigures, ratio_weights, token_losses
 from agent_gym.trainers.metrics import batch_metrics, completions_table
 from agent_gym.trainers.replay import ReplayBuffer, replay_rows
 from agent_gym.trainers.rows import DUMMY, Plan, Row, apply_level, build_rows, pack_trajectory, plan, shift_window, unpack_trajectory
 from agent_gym.trainers.scoring import score_tokens
 from agent_gym.trainers.tensors import SubBatch, collate
+from agent_gym.trainers.update_guard import UpdateGuard
 from agent_gym.trajectory import CUT_OFF, Trajectory
 
 try:
-    from accelerate.utils import gather_object, is_peft_model
-    from trl.trainer.grpo_trainer import GRPOTrainer
+    from accelerate.utils import is_peft_model
     from trl.trainer.utils import use_adapter
+
+    from agent_gym.trainers.resilience import ResilientTrainer
 except ImportError as error:  # pragma: no cover - exercised where the extra is absent
     raise ImportError(f'training needs TRL and torch: pip install "agentr1-gym[train]" ({error})') from error
 
@@ -72,20 +74,7 @@ def _no_reward_function(**_: Any) -> list[float | None]:
     raise RuntimeError("the environment gives the reward; TRL's reward functions are never called")
 
 
-class _UpdateGuard(TrainerCallback):  # type: ignore[misc,unused-ignore]  # partly untyped base
-    """Skips the optimiser step of a window without signal: gradients of None, so neither momentum nor weight decay moves a weight."""
-
-    def __init__(self, trainer: AgentGRPOTrainer) -> None:
-        self.trainer = trainer
-
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if not self.trainer._window_has_signal:
-            for parameter in self.trainer.model.parameters():
-                parameter.grad = None
-        self.trainer._window_has_signal = False
-
-
-class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL's classes are partly untyped
+class AgentGRPOTrainer(ResilientTrainer):
     """Trains a language model on episodes of a Gymnasium environment, step by step.
 
     Args:
@@ -119,11 +108,7 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
     """
 
     _name = "Agent-GRPO"
-    args: Any
-    model: Any
-    accelerator: Any
     pad_to_multiple_of: int | None
-    _metrics: Any
     _logs: Any
     _buffered_inputs: Any
 
@@ -181,8 +166,6 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         self.policy = policy
         self.flow = flow
         self.rollout = rollout
-        self.mode: Literal["train", "eval"] = "train"
-        self.trajectories: list[Trajectory] = []
         self.estimator = get_advantage(args.advantage)
         self.make_env = self._environment_maker(env, env_kwargs)
         if own_tasks:
@@ -197,12 +180,11 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         self._replay_figures = LossFigures(self.accelerator.device)
         self._no_signal_batches = 0
         self._generation: tuple[str, int, int] = ("train", -1, 0)
-        self.faults = FaultMonitor(args.on_fault)
         self.engine = EngineWeights.of(policy, args, self.accelerator)
         self._pool = EnvPool(self.make_env, max_idle=args.max_concurrency, workers=open_workers(args.workers, self.make_env))
         if policy is None and rollout is None:
             self.policy = TransformersPolicy(self.accelerator.unwrap_model(self.model), tokenizer=self._tokenizer)
-        self.add_callback(_UpdateGuard(self))
+        self.add_callback(UpdateGuard(self))
         if args.disable_tqdm:
             self.remove_callback(PrinterCallback)
 
@@ -239,7 +221,7 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
     def _examples(self, inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Read this rank's rows and give them group ids that hold over all ranks: runs of equal rows, at most `num_generations` long."""
         size = int((self.num_generations if self.mode == "train" else self.num_generations_eval) or 1)
-        local = [read_row(row, self.make_env.env_id) for row in inputs]
+        local = read_rows(inputs, self.make_env.env_id)
         keys = [json.dumps(row, sort_keys=True, default=str) for row in local]
         everywhere = self._gather(keys)
         first = self.accelerator.process_index * len(keys) if len(everywhere) > len(keys) else 0
@@ -281,14 +263,16 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
     def _play(self, examples: list[dict[str, Any]], monitor: FaultMonitor) -> tuple[list[Trajectory], dict[str, float]]:
         """Play this rank's episodes and check that they speak the model's tokenizer. Returns them and the figures of this rank."""
         start = time.perf_counter()
+        playable, unreadable = drop_unreadable(examples, monitor)
         with self._sampling_mode():
             if self.rollout is not None:
-                played = list(self.rollout(self, examples))
+                played = list(self.rollout(self, playable)) if playable else []
                 figures = count_faults(played, monitor)
             else:
-                played, figures = self._run_flow(examples, monitor)
+                played, figures = self._run_flow(playable, monitor)
+        figures["rollout/faults"] += unreadable
         figures["rollout/seconds"] = time.perf_counter() - start
-        return with_groups(played, examples, self.make_env.fingerprint), figures
+        return with_groups(played, playable, self.make_env.fingerprint), figures
 
     def _run_flow(self, examples: list[dict[str, Any]], monitor: FaultMonitor) -> tuple[list[Trajectory], dict[str, float]]:
         """Play the episodes with the policy, many at once."""
@@ -307,12 +291,9 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
             first_row=self.accelerator.process_index * len(examples),  # however many ranks: an episode has the seeds that it has on one
             max_fault_retries=self.args.max_fault_retries,
             monitor=monitor,
+            drop_bad_rows=True,
         )
         return list(result.trajectories), flow_figures(result, examples)
-
-    def _gather(self, items: Sequence[Any]) -> list[Any]:
-        """All ranks' items in rank order."""
-        return list(items) if self.accelerator.num_processes == 1 else list(gather_object(list(items)))
 
     def _gather_trajectories(self, local: Sequence[Trajectory], figures: Mapping[str, float]) -> list[Trajectory]:
         """All ranks' episodes in rank order; records the figures of the ranks: counts summed up, seconds of the slowest."""
@@ -345,6 +326,7 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         synced = {} if self.engine is None else self.engine.before_batch(self.model_wrapped, step, training=self.mode == "train")
         played, figures = self._play_with_others(self._examples(inputs))
         self.trajectories = self._gather_trajectories(played, figures | synced)
+        self._watch_faults(len(inputs) * self.accelerator.num_processes)
         advantages = self.estimator(self.trajectories, **self._estimator_settings())
         flat = zero_variance_groups(self.trajectories, self.args.gamma) if self._has_groups() else []
         rows, dropped = self._rows(advantages, flat)
@@ -355,6 +337,13 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         self._log_completions(advantages)
         return self._plan(rows)
 
+    def _memory(self) -> dict[str, Any]:
+        return {**super()._memory(), "no_signal_batches": self._no_signal_batches}
+
+    def _remember(self, memory: Mapping[str, Any]) -> None:
+        super()._remember(memory)
+        self._no_signal_batches = int(memory["no_signal_batches"])
+
     def _estimator_settings(self) -> dict[str, Any]:
         """The settings that every batch is estimated with. A trainer with a critic adds `values` and `bootstrap` of `self.trajectories`."""
         return {**(self.args.advantage_kwargs or {}), "gamma": self.args.gamma, "scale": self.args.scale_rewards}
@@ -364,15 +353,7 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
 
     def _rows(self, advantages: Advantages, flat: Sequence[Sequence[int]]) -> tuple[list[Row], int]:
         """Build the rows of all episodes that count. Returns them and the number of groups left out for want of variance."""
-        kept, reasons = screen(self.trajectories)
-        for position, reason in reasons.items():
-            if reason == "nonfinite_reward":
-                item = self.trajectories[position]
-                rewards = [step.reward for step in item.steps]
-                warnings.warn(
-                    f"task {item.task_id!r} of {item.env_id} gave a reward that is not finite {rewards}: the episode is left out",
-                    stacklevel=2,
-                )
+        kept, _ = screen(self.trajectories)
         dropping = self.args.drop_zero_variance and self.estimator.silent_when_flat
         left_out = {position for group in flat for position in group} if dropping else set()
         rows: list[Row] = []

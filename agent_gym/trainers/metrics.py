@@ -44,6 +44,7 @@ METRICS: Mapping[str, str] = MappingProxyType(
         "rollout/faults/*": "number of them by environment id",
         "rollout/fault_retries": "number of episodes that met a fault and were begun again",
         "rollout/fault_frac": "faults among the last 200 episodes of all ranks, over 200, 0 to 1",
+        "faults/*": "number of faults of this name since the last generation batch (see `agent_gym.flows.Fault`), over all ranks",
         "rollout/nonfinite_rewards": "number of episodes left out because of a NaN, infinite or gigantic reward",
         "rollout/seconds": "wall time of the rollouts of the slowest rank, seconds",
         "rollout/seconds_gen": "of it, summed over episodes, waiting for the policy, seconds",

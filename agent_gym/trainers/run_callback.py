@@ -1,7 +1,8 @@
 """`RunCallback`: what a trainer logs goes into its run folder, and Ctrl-C ends a run in a state from which it goes on.
 
 Records of a trainer are "train" or, where their names begin with `eval_`, "eval". A request to stop waits for the end of the update, and for the end
-of the generation batch where one serves several updates, since a batch of episodes is no part of a checkpoint.
+of the generation batch where one serves several updates, since a batch of episodes is no part of a checkpoint. Faults (see `agent_gym.flows.Fault`) are
+records of the kind "fault": {"fault", "number", "what"}.
 """
 
 from __future__ import annotations
@@ -11,7 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
+from agent_gym.flows import Fault
+from agent_gym.runs import RunFolderError, is_disk_full
+
 if TYPE_CHECKING:
+    from agent_gym.flows import FaultMonitor
     from agent_gym.runs import RunFolder
 
 __all__ = ["RunCallback"]
@@ -27,6 +32,7 @@ class RunCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]  # partl
         progress: called as (step, total steps, values) after each training record.
         updates_per_generation: optimiser steps that one generation batch serves.
         count_generations: number records by generation batches instead of optimiser steps; the trainer has to log once per batch.
+        faults: the trainer's monitor. It is listened to, and told when the disk refuses a record, which then waits for room; without it that is an error.
     """
 
     def __init__(
@@ -36,6 +42,7 @@ class RunCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]  # partl
         *,
         updates_per_generation: int = 1,
         count_generations: bool = False,
+        faults: FaultMonitor | None = None,
     ) -> None:
         self.run = run
         self.progress = progress
@@ -43,10 +50,22 @@ class RunCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]  # partl
         self._optimiser_steps_per_count = self.updates_per_generation if count_generations else 1
         self.stop_requested = False
         self.stopped = False
+        self.faults = faults
+        self._step, self._main, self._waiting = 0, True, False
+        if faults is not None:
+            faults.listener = self._on_fault
 
     def request_stop(self) -> None:
         """Ask the run to save a checkpoint and end as soon as it can go on from there."""
         self.stop_requested = True
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Note where training begins, and whether this is the process that writes."""
+        self._step, self._main = state.global_step // self._optimiser_steps_per_count, state.is_world_process_zero
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Note the update that begins."""
+        self._step = state.global_step // self._optimiser_steps_per_count + 1
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
         """Write a record."""
@@ -54,13 +73,41 @@ class RunCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]  # partl
             return
         evaluation = any(name.startswith("eval_") for name in logs)
         step = state.global_step // self._optimiser_steps_per_count
-        self.run.log("eval" if evaluation else "train", step, logs)
+        self.write("eval" if evaluation else "train", step, logs)
         if self.progress is not None and not evaluation:
             self.progress(step, state.max_steps // self._optimiser_steps_per_count, logs)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Save and end, if that was asked for and a generation batch ends here."""
+        self._step = state.global_step // self._optimiser_steps_per_count
         if self.stop_requested and state.global_step % self.updates_per_generation == 0 and state.global_step < state.max_steps:
             control.should_save = True
             control.should_training_stop = True
             self.stopped = True
+
+    def _on_fault(self, fault: Fault, number: int, what: str) -> None:
+        if self._main:
+            self.write("fault", self._step, {"fault": str(fault), "number": number, "what": what})
+
+    def write(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
+        """Write a record; one that the disk has no room for waits in the run folder, which is one fault until there is room again.
+
+        Args:
+            kind: as for `RunFolder.log`.
+            step: the same.
+            values: the same.
+
+        Raises:
+            agent_gym.flows.TooManyFaults: under `on_fault="stop"`, when there is no room.
+            RunFolderError: for whatever else the disk refuses.
+        """
+        try:
+            self.run.log(kind, step, values)
+        except RunFolderError as error:
+            if self.faults is None or not is_disk_full(error):
+                raise
+            first, self._waiting = not self._waiting, True
+            if first:
+                self.faults.met(Fault.DISK_FULL, str(error))
+        else:
+            self._waiting = False

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import trl
 from toy_training import make_trainer, random_batch
 from transformers import Trainer, TrainerCallback
@@ -15,19 +16,25 @@ from trl.trainer.utils import FusedCausalLMOutput, RepeatSampler, add_fused_lm_h
 
 from agent_gym.trainers.config import AgentGRPOConfig
 from agent_gym.trainers.grpo import AgentGRPOTrainer
+from agent_gym.trainers.resilience import ResilientTrainer
 
 REPLACED = {
     "_generate_and_score_completions": ["self", "inputs"],
     "_prepare_inputs": ["self", "generation_batch"],
     "compute_loss": ["self", "model", "inputs", "return_outputs", "num_items_in_batch"],
     "create_model_card": ["self", "model_name", "dataset_name", "tags"],
+    "get_train_dataloader": ["self"],
+    "_get_train_sampler": ["self", "dataset"],
+    "_get_output_dir": ["self", "trial"],
+    "_save_checkpoint": ["self", "model", "trial"],
+    "_save_optimizer_and_scheduler": ["self", "output_dir"],
+    "_load_optimizer_and_scheduler": ["self", "checkpoint"],
 }
 RELIED_ON = {
     "_compute_loss": ["self", "model", "inputs"],
     "training_step": ["self", "model", "inputs", "num_items_in_batch"],
     "prediction_step": ["self", "model", "inputs", "prediction_loss_only", "ignore_keys"],
-    "get_train_dataloader": ["self"],
-    "_get_train_sampler": ["self", "dataset"],
+    "_load_from_checkpoint": ["self", "resume_from_checkpoint", "model"],
     "_get_eval_sampler": ["self", "eval_dataset"],
     "log": ["self", "logs", "start_time"],
 }
@@ -83,7 +90,8 @@ def test_replacements_keep_the_signature(name: str) -> None:
 
 
 def test_nothing_else_of_trl_is_replaced() -> None:
-    own = {name for name, value in vars(AgentGRPOTrainer).items() if inspect.isfunction(value) and hasattr(GRPOTrainer, name)}
+    ours = {**vars(ResilientTrainer), **vars(AgentGRPOTrainer)}
+    own = {name for name, value in ours.items() if inspect.isfunction(value) and hasattr(GRPOTrainer, name)}
     assert own == {*REPLACED, "__init__"}
 
 
@@ -110,8 +118,29 @@ def test_the_sampler_repeats_each_row_for_its_group_and_each_batch_for_its_micro
     assert list(sampler) == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]
 
 
+def test_the_sampler_draws_one_order_per_epoch_from_its_own_generator() -> None:
+    """What a resumed run draws beforehand to go on with the order of its epoch."""
+    one, other = (RepeatSampler(range(9), mini_repeat_count=1, seed=3) for _ in range(2))
+    orders = [list(one) for _ in range(3)]
+    for _ in range(2):
+        torch.randperm(other.num_samples, generator=other.generator)
+    assert list(other) == orders[2] != orders[0]
+
+
 def test_adapters_are_switched_by_a_context_manager() -> None:
     assert parameters(use_adapter) == ["model", "adapter_name"]
+
+
+def test_what_waits_for_the_next_record_is_reset_before_training_begins_and_a_record_comes_before_its_checkpoint() -> None:
+    loop = inspect.getsource(Trainer._inner_training_loop)
+    places = [loop.index(piece) for piece in ("self._tr_loss = ", "self._globalstep_last_logged = ", "callback_handler.on_train_begin(")]
+    assert places == sorted(places)
+    after = inspect.getsource(Trainer._maybe_log_save_evaluate)
+    assert after.index("self.log(") < after.index("self._save_checkpoint(")
+    saving = inspect.getsource(Trainer._save_checkpoint)
+    assert (
+        saving.index("self._save_optimizer_and_scheduler(") < saving.index("self.state.save_to_json(") < saving.index("rotate_checkpoints(")
+    )
 
 
 def test_the_callback_before_the_optimiser_step_is_called_between_clipping_and_step() -> None:

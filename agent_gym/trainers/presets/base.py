@@ -81,6 +81,7 @@ class EmbeddedConfig:
         replay: episodes that are trained on again: `files`, and optionally `ratio`, `max_age`, `correction`, `base_version` (the fields `replay_*` of
             `AgentGRPOConfig`); empty replays nothing.
         workers: where the environments live (see `agent_gym.flows.parse_workers`); None for this process.
+        on_fault: what is done about faults: "drop" goes on without what they spoilt, "stop" ends the run (see `agent_gym.flows.FAULTS`).
         ppo: settings of the critic: any of `PPO_KEYS`, fields of `AgentPPOConfig`; what is left out is as in `PPO_DEFAULTS`.
         distill: the teacher and how it is learned from: any of `DISTILL_KEYS`, fields of `AgentDistillConfig`.
     """
@@ -105,6 +106,7 @@ class EmbeddedConfig:
     workers: int | str | None = None
     ppo: Mapping[str, Any] = field(default_factory=dict)
     distill: Mapping[str, Any] = field(default_factory=dict)
+    on_fault: str = "drop"
 
     def __post_init__(self) -> None:
         """Take a mapping for the warm start, as a configuration file gives it, and check the sizes.
@@ -142,6 +144,8 @@ class EmbeddedConfig:
         ratio = self.replay.get("ratio", 1.0)
         if isinstance(ratio, bool) or not isinstance(ratio, (int, float)) or not 0 < ratio < float("inf"):
             raise ValueError(f"replay.ratio={ratio!r} must be a positive number: replayed episodes per fresh one")
+        if self.on_fault not in ("drop", "stop"):
+            raise ValueError(f"on_fault={self.on_fault!r} is not among drop, stop")
         for name in ("learning_rate", "max_grad_norm"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}={getattr(self, name)} must be positive")
