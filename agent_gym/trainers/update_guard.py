@@ -23,10 +23,12 @@ class UpdateGuard(TrainerCallback):  # type: ignore[misc,unused-ignore]  # partl
         self.trainer = trainer
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Take the gradients away where the window had no signal."""
         if not self.trainer._window_has_signal:
             for parameter in self.trainer.model.parameters():
                 parameter.grad = None
         self.trainer._window_has_signal = False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Have the trainer remember what its checkpoint kept."""
         self.trainer.take_up()

@@ -120,7 +120,7 @@ def test_without_the_guard_momentum_would_have_moved_the_weights(tmp_path: Path)
         return flat(trainer, examples) if trainer.state.global_step else play(trainer, examples)
 
     trainer = make_trainer(tmp_path, rollout, max_steps=2)
-    guard = next(item for item in trainer.callback_handler.callbacks if type(item).__name__ == "_UpdateGuard")
+    guard = next(item for item in trainer.callback_handler.callbacks if type(item).__name__ == "UpdateGuard")
     trainer.remove_callback(guard)
     with pytest.warns(UserWarning, match="skipped"):
         trainer.train()
