@@ -38,11 +38,6 @@ class Graded(Parrot):
         return Outcome(outcome.observation, reward=len(action.token_ids) / 6)
 
 
-class Breaking(Parrot):
-    def _respond(self, action: Action) -> Outcome:
-        raise KeyError("no parrot")
-
-
 def test_a_training_with_workers_is_the_one_without_and_leaves_none(tmp_path: Path) -> None:
     logs, episodes = [], []
     for name, workers in (("here", None), ("there", "1")):
@@ -55,13 +50,6 @@ def test_a_training_with_workers_is_the_one_without_and_leaves_none(tmp_path: Pa
     assert logs[0] == logs[1] and len(logs[0]) == 2
     assert episodes[0] == episodes[1] and any(grad for _, _, grad in logs[0])
     assert trainer.args.workers == 1 and trainer._pool.made == 4
-
-
-def test_an_error_in_training_ends_the_workers(tmp_path: Path) -> None:
-    trainer = trainer_of(tmp_path, Breaking, workers=1)
-    with pytest.raises(KeyError, match="no parrot"):
-        trainer.train()
-    assert not readers()
 
 
 def test_settings_that_cannot_be_are_refused(tmp_path: Path) -> None:
