@@ -57,7 +57,8 @@ class RayWorkers(Workers):
             if not ray.is_initialized():
                 ray.init(address=self._address, log_to_driver=True, include_dashboard=None if self._address else False)
                 self._entered = True
-            self.limit = self._asked_limit or max(1, int(ray.available_resources().get("CPU", 1)))
+            free: Any = ray.available_resources  # without types
+            self.limit = self._asked_limit or max(1, int(free().get("CPU", 1)))
             self._reached = True
         return _RayWorker(self._factory)
 
@@ -93,8 +94,9 @@ class _Actor:
 class _RayWorker(Worker):
     def __init__(self, factory: bytes) -> None:
         super().__init__()
-        remote = ray.remote(num_cpus=1, max_restarts=0, max_concurrency=_MOST_CALLS, scheduling_strategy="SPREAD")(_Actor)
-        self._actor: Any = remote.remote(factory)
+        as_actor: Any = ray.remote  # typed for functions alone
+        actor = as_actor(num_cpus=1, max_restarts=0, max_concurrency=_MOST_CALLS, scheduling_strategy="SPREAD")(_Actor)
+        self._actor: Any = actor.remote(factory)
         self._alive = True
         self._closing: Any = None
 

@@ -194,7 +194,8 @@ class RemoteEnv(gymnasium.Env[NDArray[np.int64], Any]):
     """
 
     def __init__(self, described: Mapping[str, Any], worker: Worker, number: int, forget: Callable[[Worker, int], None]) -> None:
-        self.observation_space, self.action_space = (TokenBox(*sizes) for sizes in described["spaces"])
+        spaces: list[Any] = [TokenBox(*sizes) for sizes in described["spaces"]]
+        self.observation_space, self.action_space = spaces
         self.recorded_as: tuple[str, dict[str, Any]] = described["recorded_as"]
         self.tokenizer_fingerprint: str = described["tokenizer_fingerprint"]
         self.metric_names: tuple[str, ...] = described["metric_names"]

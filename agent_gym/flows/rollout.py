@@ -147,13 +147,13 @@ async def arun_rows(
         threads=ThreadPoolExecutor(max_concurrency, thread_name_prefix="agent-gym-env"),
     )
     begin = time.perf_counter()
-    workers = [asyncio.create_task(run.work()) for _ in range(min(max_concurrency, len(run.rows)))]
+    players = [asyncio.create_task(run.work()) for _ in range(min(max_concurrency, len(run.rows)))]
     try:
-        await asyncio.gather(*workers)
+        await asyncio.gather(*players)
     finally:
-        for worker in workers:
-            worker.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
+        for player in players:
+            player.cancel()
+        await asyncio.gather(*players, return_exceptions=True)
         run.threads.shutdown(wait=False, cancel_futures=True)
         if pool is None:
             run.pool.close()
