@@ -10,7 +10,7 @@ SEED ?= 0
 
 # The tests take every optional part that this machine can install: TextWorld compiles an interpreter (C), ALFWorld's planner needs CMake and C++.
 comma := ,
-TEST_EXTRAS ?= train,search,browser,webshop,mcp,adapters,test$(if $(shell command -v cc),$(comma)textworld)$(if $(and $(shell command -v cmake),$(shell command -v c++)),$(comma)alfworld)
+TEST_EXTRAS ?= train,search,browser,webshop,mcp,adapters,ray,test$(if $(shell command -v cc),$(comma)textworld)$(if $(and $(shell command -v cmake),$(shell command -v c++)),$(comma)alfworld)
 
 .PHONY: train test lint bench bench-learning test-real-model test-vllm clean
 

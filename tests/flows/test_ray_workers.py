@@ -1,26 +1,22 @@
-"""Environments on Ray: a local cluster of two nodes, equal trajectories, and actors that die by SIGKILL.
-
-    AGENT_GYM_TEST_RAY=1 python -m pytest tests/flows/test_ray_workers.py
-
-They are run on request only: a cluster of two nodes wants half a minute of a processor to start, and Ray gives up where it does not get it in time.
-"""
+"""Environments on Ray: a local cluster of two nodes, equal trajectories, and actors that die by SIGKILL."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 
 import pytest
 from flow_envs import Chooser
+from helpers import require
 from worker_envs import TwoArguments, count
 
-if os.environ.get("AGENT_GYM_TEST_RAY") != "1":
-    pytest.skip("AGENT_GYM_TEST_RAY=1 runs the tests on a Ray cluster", allow_module_level=True)
-import ray
-from ray.cluster_utils import Cluster
+ray = require("ray")
+from ray._private import ray_constants  # noqa: E402
+from ray.cluster_utils import Cluster  # noqa: E402
 
-from agent_gym.flows import EnvPool, open_workers, run_rows
-from agent_gym.flows.ray_workers import RayWorkers
+from agent_gym.flows import EnvPool, open_workers, run_rows  # noqa: E402
+from agent_gym.flows.ray_workers import RayWorkers  # noqa: E402
 
 
 def rows(number, env_kwargs=None, **more):
@@ -30,6 +26,13 @@ def rows(number, env_kwargs=None, **more):
 @pytest.fixture(scope="module")
 def address():
     """Two nodes with one processor each, on 127.0.0.1."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(
+        ray_constants, "ENABLE_RAY_CLUSTER", False
+    )  # else Ray looks for a cluster at 127.0.0.1 under this machine's other address
+    patch.setenv(
+        "PYTHONPATH", os.pathsep.join(path for path in sys.path if path)
+    )  # the modules of the environments must be found on every node
     small = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "node_ip_address": "127.0.0.1"}
     cluster = Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
     try:
@@ -38,6 +41,7 @@ def address():
     finally:
         ray.shutdown()
         cluster.shutdown()
+        patch.undo()
 
 
 @pytest.fixture(scope="module")

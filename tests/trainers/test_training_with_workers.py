@@ -52,6 +52,20 @@ def test_a_training_with_workers_is_the_one_without_and_leaves_none(tmp_path: Pa
     assert trainer.args.workers == 1 and trainer._pool.made == 4
 
 
+class Raises(Parrot):
+    """Has a bug."""
+
+    def _respond(self, action: Action) -> Outcome:
+        raise KeyError("lost")
+
+
+def test_an_error_in_training_ends_the_workers(tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path, Raises, workers=1)
+    with pytest.raises(KeyError, match="lost"):
+        trainer.train()
+    assert not readers()
+
+
 def test_settings_that_cannot_be_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"'ray', or the address of a Ray cluster.*not 'rya'"):
         make_args(tmp_path, workers="rya")
