@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -19,7 +20,7 @@ from agent_gym.cli.recipe import Recipe
 from agent_gym.cli.sample_files import is_sample_file
 from agent_gym.evaluation import Evaluation, evaluate
 from agent_gym.policies import TransformersPolicy
-from agent_gym.runs import RunFolder, RunFolderError, atomic_folder
+from agent_gym.runs import RunFolder, RunFolderError, atomic_folder, publish_folder, sync_folder
 from agent_gym.trainers.environments import read_row
 from agent_gym.trainers.grpo import AgentGRPOTrainer
 from agent_gym.trainers.kinds import TRAINERS
@@ -126,9 +127,17 @@ def _save_final(trainer: AgentGRPOTrainer, run: RunFolder) -> None:
     """Save the model that was trained, whole or not at all, with its tokenizer."""
     final = run.checkpoints / "final"
     if trainer.accelerator.num_processes > 1:  # all take part in the writing of a model that lies in parts
-        trainer.save_model(str(final))
+        staging = run.checkpoints / ".final.part"
         if trainer.accelerator.is_main_process:
-            trainer.make_env.tokenizer.save_pretrained(str(final))
+            shutil.rmtree(staging, ignore_errors=True)
+        trainer.accelerator.wait_for_everyone()
+        trainer.save_model(str(staging))
+        trainer.accelerator.wait_for_everyone()
+        if trainer.accelerator.is_main_process:
+            trainer.make_env.tokenizer.save_pretrained(str(staging))
+            sync_folder(staging)
+            publish_folder(staging, final)
+            run.flush()
         return
     with atomic_folder(final) as folder:
         trainer.save_model(str(folder))

@@ -134,7 +134,8 @@ class EnvHost:
         env = hosted.made
         _, reward, terminated, truncated, _ = await hosted.calls.step(env, asked["action"], awaitable=hosted.awaitable)
         outcome = {"reward": float(reward), "terminated": bool(terminated), "truncated": bool(truncated)}
-        return {**self._news(hosted), **outcome, "info": env.info}
+        fault = getattr(env.unwrapped, "fault", None)
+        return {**self._news(hosted), **outcome, "info": env.info, "fault": None if fault is None else pack_error(fault)}
 
     async def _serve_run(self, hosted: _Hosted, asked: dict[str, Any]) -> dict[str, Any]:
         return {"result": asked["function"](hosted.made.unwrapped, *asked["arguments"])}

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import cloudpickle  # type: ignore[import-untyped]  # comes with Gymnasium, whose AsyncVectorEnv sends factories by it
 
-__all__ = ["RemoteTraceback", "pack", "pack_error", "raise_packed", "unpack"]
+__all__ = ["RemoteTraceback", "pack", "pack_error", "raise_packed", "unpack", "unpack_error"]
 
 
 class RemoteTraceback(Exception):
@@ -138,8 +138,22 @@ def raise_packed(data: bytes) -> NoReturn:
         BaseException: it, with a `RemoteTraceback` as its cause. One that cannot be built again comes as a subclass of its class with the same message,
             or, where that fails too, as a RuntimeError that begins with its name.
     """
+    raise unpack_error(data)
+
+
+def unpack_error(data: bytes) -> BaseException:
+    """Build an exception of another process here.
+
+    Args:
+        data: from `pack_error`.
+
+    Returns:
+        It, as `raise_packed` raises it.
+    """
     whole, kind, message, text = pickle.loads(data)
-    raise _built(whole, kind, message) from RemoteTraceback(text)
+    error = _built(whole, kind, message)
+    error.__cause__ = RemoteTraceback(text)
+    return error
 
 
 def _built(whole: bytes | None, kind: bytes | None, message: str) -> BaseException:

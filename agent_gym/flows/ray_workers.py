@@ -7,9 +7,10 @@ Each worker is an actor with one processor of the cluster, and actors are spread
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 
@@ -57,8 +58,7 @@ class RayWorkers(Workers):
             if not ray.is_initialized():
                 ray.init(address=self._address, log_to_driver=True, include_dashboard=None if self._address else False)
                 self._entered = True
-            free: Any = ray.available_resources  # without types
-            self.limit = self._asked_limit or max(1, int(free().get("CPU", 1)))
+            self.limit = self._asked_limit or _free_processors()
             self._reached = True
         return _RayWorker(self._factory)
 
@@ -68,6 +68,24 @@ class RayWorkers(Workers):
         if self._entered:
             ray.shutdown()
         self._entered = self._reached = False
+
+
+def _free_processors() -> int:
+    """How many processors of the cluster this process may take: what is free, shared out among the processes of a training.
+
+    Raises:
+        RuntimeError: where there is none: an actor would wait for one for ever.
+    """
+    free, all_of_them = ray.available_resources, ray.cluster_resources  # untyped
+    sharing = max(1, int(os.environ.get("WORLD_SIZE", "1")))
+    mine = int(cast(Any, free)().get("CPU", 0)) // sharing  # a resource of which nothing is left is not named at all
+    if mine < 1:
+        among = "" if sharing == 1 else f" for each of {sharing} processes"
+        raise RuntimeError(
+            f"the Ray cluster has no free processor{among} (it has {cast(Any, all_of_them)().get('CPU', 0):g}); end what holds them, or play with worker "
+            "processes (workers=N)"
+        )
+    return mine
 
 
 class _Actor:

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agent_gym.core import EnvFault
-from agent_gym.flows.messages import pack, raise_packed, unpack
+from agent_gym.flows.messages import pack, raise_packed, unpack, unpack_error
 from agent_gym.spaces import TokenBox
 
 __all__ = ["RemoteEnv", "Worker", "WorkerDied", "Workers", "make_row"]
@@ -191,6 +191,7 @@ class RemoteEnv(gymnasium.Env[NDArray[np.int64], Any]):
         recorded_as: id and keywords under which it is recorded.
         tokenizer_fingerprint: of its tokenizer.
         end_of_turn_ids: at which a policy stops; missing where the environment names none.
+        fault: what ended the episode, where the world broke; else None.
     """
 
     def __init__(self, described: Mapping[str, Any], worker: Worker, number: int, forget: Callable[[Worker, int], None]) -> None:
@@ -203,6 +204,7 @@ class RemoteEnv(gymnasium.Env[NDArray[np.int64], Any]):
             self.end_of_turn_ids: tuple[int, ...] = described["end_of_turn_ids"]
         if described["takes_unpadded"]:
             self.encode_action = self._encode_action
+        self.fault: BaseException | None = None
         self._name: str = described["name"]
         self._worker = worker
         self._number = number
@@ -310,11 +312,13 @@ class RemoteEnv(gymnasium.Env[NDArray[np.int64], Any]):
         return self._worker.submit(pack({"operation": operation, "number": self._number, **parts}, advice, by_value=by_value))
 
     def _began(self, reply: Mapping[str, Any]) -> tuple[NDArray[np.int64], dict[str, Any]]:
+        self.fault = None
         observation = self._observation(reply["kept"], reply["ids"])
         return observation, {**reply["info"], "observation_length": len(self._ids)}
 
     def _stepped(self, reply: Mapping[str, Any]) -> tuple[NDArray[np.int64], float, bool, bool, dict[str, Any]]:
         observation, info = self._began(reply)
+        self.fault = None if reply["fault"] is None else unpack_error(reply["fault"])
         return observation, reply["reward"], reply["terminated"], reply["truncated"], info
 
     def _observation(self, kept: int, ids: bytes) -> NDArray[np.int64]:

@@ -77,7 +77,7 @@ async def arun_rows(
     env_factory: Callable[[dict[str, Any]], gymnasium.Env[Any, Any]] | None = None,
     pool: EnvPool | None = None,
     seed: int = 0,
-    first_row: int = 0,
+    row_numbers: Sequence[int] | None = None,
     deadline: float | None = None,
     max_fault_retries: int = 2,
     on_fault: str = "drop",
@@ -99,7 +99,8 @@ async def arun_rows(
         pool: environments of earlier calls, kept open, with an env_factory of its own; None makes a pool for this call and closes it.
         seed: of the run. Each request's seed is derived from it, the row, the retry and the request's number, so give every call of a
             training run another one.
-        first_row: the number of the first row among those that several processes share: each row then has the seeds that it has in one process.
+        row_numbers: of the rows among those that several processes share, in the order of the rows: each then has the seeds that it has in one process. None
+            counts from 0.
         deadline: seconds after which nothing new is begun and running episodes are cut.
         max_fault_retries: how often a row that met a fault is begun again, with the same seed and options and new sampling seeds.
         on_fault: see `FaultMonitor`; unused when `monitor` is given.
@@ -131,14 +132,17 @@ async def arun_rows(
         raise ValueError(
             f"max_concurrency must be positive and max_fault_retries not negative, not {max_concurrency} and {max_fault_retries}"
         )
+    played = [normalize_row(row, needs_env=pool is None and env_factory is None) for row in rows]
+    if row_numbers is not None and len(row_numbers) != len(played):
+        raise ValueError(f"{len(row_numbers)} row_numbers came for {len(played)} rows; give one for each")
     run = _Run(
-        rows=[normalize_row(row, needs_env=pool is None and env_factory is None) for row in rows],
+        rows=played,
         policy=policy,
         sampling=sampling,
         flow=flow,
         pool=pool or EnvPool(env_factory, max_idle=max_concurrency, workers=open_workers(workers, env_factory)),
         seed=seed,
-        first_row=first_row,
+        row_numbers=range(len(played)) if row_numbers is None else row_numbers,
         deadline=None if deadline is None else asyncio.get_running_loop().time() + deadline,
         max_fault_retries=max_fault_retries,
         monitor=monitor or FaultMonitor(on_fault),
@@ -182,7 +186,7 @@ class _Run:
     flow: str | AgentFlowBase
     pool: EnvPool
     seed: int
-    first_row: int
+    row_numbers: Sequence[int]
     deadline: float | None
     max_fault_retries: int
     monitor: FaultMonitor
@@ -240,7 +244,7 @@ class _Run:
     async def attempt(self, index: int, attempt: int) -> tuple[list[Trajectory] | None, DroppedRow | None]:
         """Run the flow once. Returns the trajectories (None at the deadline), and the fault if there was one."""
         row = self.rows[index]
-        policy = RowPolicy(self.policy, self.sampling, derive_seed(self.seed, self.first_row + index, attempt), self.deadline)
+        policy = RowPolicy(self.policy, self.sampling, derive_seed(self.seed, self.row_numbers[index], attempt), self.deadline)
         used: list[RolloutEnv] = []
 
         def make_env(asked: Row) -> RolloutEnv:

@@ -207,6 +207,11 @@ class EnginePolicy:
         self._version = value
 
     @property
+    def shared(self) -> bool:
+        """Whether other processes ask the same engine, so that one of them gives it weights for all."""
+        return True
+
+    @property
     def weights(self) -> Path | None:
         """The folder of the weights that the engine was given; None before `update_weights`, or where somebody else gave them."""
         return self._weights
@@ -424,7 +429,11 @@ class EnginePolicy:
             raise TypeError(f"weights come as a folder, or as a model with save_pretrained, not as {type(source).__name__}")
         folder = Path(tempfile.mkdtemp(prefix="agent-gym-weights-", dir=self._weights_dir))
         folder.chmod(0o755)  # the engine may run as somebody else
-        source.save_pretrained(folder)
+        try:
+            source.save_pretrained(folder)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
         return folder, folder
 
     # ------------------------------------------------------------------ what is believed

@@ -67,6 +67,7 @@ class HttpEngine:
         path = self._client.path.rstrip("/")
         if path not in ("", "/v1") or self._client.query:
             raise ValueError(f"url must look like {example}, got {url!r}")
+        self.url = url
         self.what = f"{what} at {self._client.base}"
         self._threads = Workers()
         self._live: dict[str, tuple[Cancellation, set[str]]] = {}

@@ -312,7 +312,7 @@ class VLLMPolicy(EnginePolicy):
             engine = VLLMColocate(model, max_context=max_context, engine_kwargs=engine_kwargs)
         else:
             raise ValueError(f"mode must be 'server' or 'colocate', not {mode!r}")
-        self.mode = mode
+        self.mode: Literal["server", "colocate"] = mode
         super().__init__(
             engine,
             max_context=max_context,
@@ -323,3 +323,8 @@ class VLLMPolicy(EnginePolicy):
             weights_dir=weights_dir,
             seed=seed,
         )
+
+    @property
+    def shared(self) -> bool:
+        """Whether the engine is a server."""
+        return self.mode == "server"

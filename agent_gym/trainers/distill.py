@@ -25,7 +25,7 @@ import torch
 
 from agent_gym.trainers.advantages import Advantages
 from agent_gym.trainers.distill_config import AgentDistillConfig
-from agent_gym.trainers.distill_settings import check_distill_settings
+from agent_gym.trainers.distill_settings import check_distill_settings, check_servers
 from agent_gym.trainers.divergence import Head, Likelihood, likelihood, reverse_kl
 from agent_gym.trainers.grpo import AgentGRPOTrainer
 from agent_gym.trainers.losses import LossFigures
@@ -117,6 +117,7 @@ class AgentDistillTrainer(AgentGRPOTrainer):
         if keywords.get("replay") is not None:
             raise ValueError("replay=: a teacher scores what the student samples now; use AgentGRPOTrainer (algorithm grpo) to replay")
         super().__init__(model, args, *positional, **keywords)
+        check_servers(args, args.teacher if teacher is None else teacher)
         self.teacher: ModelTeacher | RowTeacher = make_teacher(
             args.teacher if teacher is None else teacher,
             student=self.accelerator.unwrap_model(self.model),

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from agent_gym.trainers.advantages import get_advantage
 
-__all__ = ["DISTILL_LOSSES", "check_distill_settings", "is_address"]
+__all__ = ["DISTILL_LOSSES", "check_distill_settings", "check_servers", "is_address"]
 
 DISTILL_LOSSES = ("auto", "full", "sampled")
 
@@ -69,3 +69,30 @@ def check_distill_settings(
             f"reward_weight={weight} with advantage={advantage!r} and num_generations=1: an estimator that compares the members of a group gives a lone "
             "episode no advantage; raise num_generations, or choose another (reinforce, reinforce_pp)"
         )
+
+
+def check_servers(args: Any, teacher: Any) -> None:
+    """Refuse one server for teacher and student: each update would load the student's weights into the teacher, and nothing would be learned.
+
+    Args:
+        args: an `AgentGRPOConfig`.
+        teacher: a name, or an object whose `server` has a `url`.
+
+    Raises:
+        ValueError: if both are at the same host and port.
+    """
+    address = str(teacher) if is_address(teacher) else getattr(getattr(teacher, "server", None), "url", None)
+    if not args.use_vllm or args.vllm_mode != "server" or address is None:
+        return
+    own = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
+    if _place(own) == _place(str(address)):
+        raise ValueError(
+            f"the teacher and the engine of the student are both at {address}: every update would load the student's weights into the teacher. Serve the "
+            "teacher from a server of its own (vllm serve ... --port 8001)"
+        )
+
+
+def _place(address: str) -> tuple[str, int | None]:
+    parts = urlsplit(address)
+    host = (parts.hostname or "").lower()
+    return "127.0.0.1" if host in ("localhost", "0.0.0.0", "::1") else host, parts.port

@@ -295,7 +295,6 @@ class _Run:
             max_tokens=self.config.max_action_tokens,
             max_concurrency=EVALUATION_BATCH,
             env_factory=make,
-            workers=self.config.workers,
             model=str(self.run.path.name),
             engine="transformers",
         )

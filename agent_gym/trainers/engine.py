@@ -26,6 +26,10 @@ __all__ = ["EngineWeights", "check_engine_settings", "make_engine_policy", "merg
 
 _RETRIES = 5  # those of a policy by default, which wait 31 seconds together
 _RETRY_SECONDS, _LONGEST_RETRY = 31.0, 30.0
+_ONE_ENGINE_EACH = (
+    'vllm_mode="colocate" with {} processes: an engine in each of them is not supported. Serve one on GPUs of its own, and train with vllm_mode="server" '
+    "(docs/train-4b-on-8-gpus.md)"
+)
 _NOT_TAKEN: tuple[tuple[str, Any, str], ...] = (
     ("vllm_enable_sleep_mode", False, "the engine keeps its memory; lower vllm_gpu_memory_utilization, or serve it on GPUs of its own"),
     ("vllm_structured_outputs_regex", None, "the log-probabilities that are trained are those of the whole distribution"),
@@ -46,10 +50,7 @@ def check_engine_settings(args: Any, *, processes: int) -> None:
         if getattr(args, name) != neutral:
             raise ValueError(f"{name}={getattr(args, name)!r} is not taken: {reason}")
     if args.vllm_mode == "colocate" and processes > 1:
-        raise ValueError(
-            f'vllm_mode="colocate" with {processes} processes: an engine in each of them is not supported. Serve one on GPUs of its own, and train with '
-            'vllm_mode="server" (docs/train-4b-on-8-gpus.md)'
-        )
+        raise ValueError(_ONE_ENGINE_EACH.format(processes))
 
 
 def make_engine_policy(args: Any, model: Any) -> VLLMPolicy:
@@ -158,19 +159,22 @@ class EngineWeights:
 
     Attributes:
         version: the optimiser step whose weights the engine has; None before the first update.
+        batches: generation batches that were trained on so far; a checkpoint keeps it.
     """
 
     def __init__(self, policy: EnginePolicy, accelerator: Any, *, every: int = 1, dtype: str | None = None) -> None:
         self.policy, self.accelerator, self.every = policy, accelerator, every
         self.dtype = None if dtype is None else getattr(torch, dtype)
         self.version: int | None = None
-        self._batches = 0
+        self.batches = 0
 
     @classmethod
     def of(cls, policy: Any, args: Any, accelerator: Any) -> EngineWeights | None:
         """Those of a policy on an engine, with the settings of an `AgentGRPOConfig`; None for another policy, or where its weights are left alone."""
         if not isinstance(policy, EnginePolicy) or not args.sync_every:
             return None
+        if accelerator.num_processes > 1 and not policy.shared:
+            raise ValueError(_ONE_ENGINE_EACH.format(accelerator.num_processes))
         return cls(policy, accelerator, every=args.sync_every, dtype=args.engine_weights_dtype)
 
     def before_batch(self, model: Any, step: int, *, training: bool) -> dict[str, float]:
@@ -184,8 +188,8 @@ class EngineWeights:
         Returns:
             `rollout/seconds_sync`, this rank's.
         """
-        due = self.version is None or not training or self._batches % self.every == 0
-        self._batches += training
+        due = self.version is None or not training or self.batches % self.every == 0
+        self.batches += training
         return self.update(model, step) if due else {"rollout/seconds_sync": 0.0}
 
     def update(self, model: Any, step: int) -> dict[str, float]:
@@ -213,7 +217,7 @@ class EngineWeights:
             try:
                 waiting.result()
                 folder = str(self.policy.weights or "")
-            except (EngineError, OSError) as error:  # the others must not wait for ever
+            except Exception as error:  # noqa: BLE001  # whatever it is, the others must not wait for ever
                 outcome, failure = str(error) or type(error).__name__, error
             except BaseException:
                 waiting.cancel()

@@ -67,7 +67,7 @@ def read_rows(inputs: Sequence[Mapping[str, Any]], env_id: str) -> list[dict[str
     return rows
 
 
-def drop_unreadable(examples: Sequence[dict[str, Any]], monitor: FaultMonitor) -> tuple[list[dict[str, Any]], int]:
+def drop_unreadable(examples: Sequence[dict[str, Any]], monitor: FaultMonitor) -> tuple[list[dict[str, Any]], list[int]]:
     """Count the rows of a batch that could not be read.
 
     Args:
@@ -75,7 +75,7 @@ def drop_unreadable(examples: Sequence[dict[str, Any]], monitor: FaultMonitor) -
         monitor: of faults.
 
     Returns:
-        The rows that can be played, and the number of the others.
+        The rows that can be played, and their places among all.
 
     Raises:
         TooManyFaults: if the monitor says so.
@@ -83,8 +83,8 @@ def drop_unreadable(examples: Sequence[dict[str, Any]], monitor: FaultMonitor) -
     for position, row in enumerate(examples):
         if ROW_ERROR in row:
             monitor.dropped(DroppedRow(position, "", row[ROW_ERROR], 1, Fault.ROW_ERROR))
-    playable = [row for row in examples if ROW_ERROR not in row]
-    return playable, len(examples) - len(playable)
+    places = [place for place, row in enumerate(examples) if ROW_ERROR not in row]
+    return [examples[place] for place in places], places
 
 
 def watch(trajectories: Sequence[Trajectory], monitor: FaultMonitor, end_of_turn_ids: Collection[int], *, log: bool) -> None:
@@ -122,17 +122,18 @@ def _only_ends_turns(trajectory: Trajectory, end_of_turn_ids: Collection[int]) -
 
 
 class RankFaults(FaultMonitor):
-    """What happened to the episodes of one rank in one generation batch. It raises where this rank alone has seen enough.
+    """What happened to the episodes of one rank in one generation batch. It raises where this rank alone has seen enough for all of them.
 
     Args:
         on_fault: see `FaultMonitor`.
+        ranks: how many there are. Their monitor looks at the last episodes of all, so one rank's drops count so much less.
 
     Attributes:
         outcomes: one entry per episode: what was dropped, or None.
     """
 
-    def __init__(self, on_fault: str) -> None:
-        super().__init__(on_fault, warn_above=1.0)  # the monitor of all ranks warns
+    def __init__(self, on_fault: str, ranks: int = 1) -> None:
+        super().__init__(on_fault, warn_above=1.0, stop_above=min(1.0, 0.20 * ranks))  # the monitor of all ranks warns
         self.outcomes: list[DroppedRow | None] = []
 
     def played(self) -> None:
@@ -143,7 +144,7 @@ class RankFaults(FaultMonitor):
     def dropped(self, row: DroppedRow, *, log: bool = True) -> None:
         """Count a dropped episode; see `FaultMonitor.dropped`."""
         self.outcomes.append(row)
-        super().dropped(row, log=log)
+        super().dropped(row, log=False)  # all ranks' monitor says so, and only the first rank is seen
 
 
 def agree(monitor: FaultMonitor, ranks: Sequence[tuple[str, Sequence[DroppedRow | None]]]) -> None:
@@ -159,7 +160,7 @@ def agree(monitor: FaultMonitor, ranks: Sequence[tuple[str, Sequence[DroppedRow 
     for number, (failure, _) in enumerate(ranks):
         if failure:
             for lost in (one for _, outcomes in ranks for one in outcomes if one is not None):
-                monitor.note(lost.fault, lost.reason, log=False)  # its own rank has said so
+                monitor.note(lost.fault, lost.reason)
             raise TooManyFaults(f"on rank {number}: {failure}")
     for position in range(max((len(outcomes) for _, outcomes in ranks), default=0)):
         for _, outcomes in ranks:
@@ -168,4 +169,4 @@ def agree(monitor: FaultMonitor, ranks: Sequence[tuple[str, Sequence[DroppedRow 
                 if row is None:
                     monitor.played()
                 else:
-                    monitor.dropped(row, log=False)  # its own rank has said so
+                    monitor.dropped(row)

@@ -250,7 +250,7 @@ class AgentGRPOTrainer(ResilientTrainer):
         """Play this rank's episodes; where one rank meets too many faults, all of them stop with its reason."""
         if self.accelerator.num_processes == 1:
             return self._play(examples, self.faults)
-        own, failure = RankFaults(self.args.on_fault), ""
+        own, failure = RankFaults(self.args.on_fault, self.accelerator.num_processes), ""
         played: list[Trajectory] = []
         figures: dict[str, float] = {}
         try:
@@ -263,22 +263,24 @@ class AgentGRPOTrainer(ResilientTrainer):
     def _play(self, examples: list[dict[str, Any]], monitor: FaultMonitor) -> tuple[list[Trajectory], dict[str, float]]:
         """Play this rank's episodes and check that they speak the model's tokenizer. Returns them and the figures of this rank."""
         start = time.perf_counter()
-        playable, unreadable = drop_unreadable(examples, monitor)
+        playable, places = drop_unreadable(examples, monitor)
         with self._sampling_mode():
             if self.rollout is not None:
                 played = list(self.rollout(self, playable)) if playable else []
                 figures = count_faults(played, monitor)
             else:
-                played, figures = self._run_flow(playable, monitor)
-        figures["rollout/faults"] += unreadable
+                first = self.accelerator.process_index * len(examples)
+                played, figures = self._run_flow(playable, [first + place for place in places], monitor)
+        figures["rollout/faults"] += len(examples) - len(playable)
         figures["rollout/seconds"] = time.perf_counter() - start
         return with_groups(played, playable, self.make_env.fingerprint), figures
 
-    def _run_flow(self, examples: list[dict[str, Any]], monitor: FaultMonitor) -> tuple[list[Trajectory], dict[str, float]]:
-        """Play the episodes with the policy, many at once."""
-        if getattr(self.policy, "model", None) is self.accelerator.unwrap_model(
-            self.model
-        ):  # another engine knows its weights' step itself
+    def _run_flow(
+        self, examples: list[dict[str, Any]], numbers: Sequence[int], monitor: FaultMonitor
+    ) -> tuple[list[Trajectory], dict[str, float]]:
+        """Play the episodes with the policy, many at once. Their numbers among those of all ranks give them the seeds that they have on one."""
+        own = self.accelerator.unwrap_model(self.model)
+        if getattr(self.policy, "model", None) is own:  # another engine knows its weights' step itself
             self.policy.version = int(self.state.global_step)
         result = run_rows(
             examples,
@@ -288,7 +290,7 @@ class AgentGRPOTrainer(ResilientTrainer):
             max_concurrency=self.args.max_concurrency,
             pool=self._pool,
             seed=derive_seed(self.args.seed, "rollout", 0, *self._generation),
-            first_row=self.accelerator.process_index * len(examples),  # however many ranks: an episode has the seeds that it has on one
+            row_numbers=numbers,
             max_fault_retries=self.args.max_fault_retries,
             monitor=monitor,
             drop_bad_rows=True,
@@ -338,11 +340,17 @@ class AgentGRPOTrainer(ResilientTrainer):
         return self._plan(rows)
 
     def _memory(self) -> dict[str, Any]:
-        return {**super()._memory(), "no_signal_batches": self._no_signal_batches}
+        return {
+            **super()._memory(),
+            "no_signal_batches": self._no_signal_batches,
+            "synced_batches": 0 if self.engine is None else self.engine.batches,
+        }
 
     def _remember(self, memory: Mapping[str, Any]) -> None:
         super()._remember(memory)
         self._no_signal_batches = int(memory["no_signal_batches"])
+        if self.engine is not None:
+            self.engine.batches = int(memory.get("synced_batches", 0))
 
     def _estimator_settings(self) -> dict[str, Any]:
         """The settings that every batch is estimated with. A trainer with a critic adds `values` and `bootstrap` of `self.trajectories`."""

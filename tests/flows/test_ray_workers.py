@@ -91,3 +91,9 @@ def test_errors_of_an_environment_come_back_from_ray_as_themselves(pool):
     with pytest.raises(TwoArguments, match="lost count at 7") as caught:
         run_rows(rows(1, options={"do": "raise"}), Chooser(), pool=pool)
     assert "_misbehave" in str(caught.value.__cause__)
+
+
+def test_a_cluster_without_a_free_processor_is_an_error_and_not_a_wait(pool, address):
+    run_rows(rows(6), Chooser(), pool=pool, seed=3)  # its actors hold both processors
+    with pytest.raises(RuntimeError, match=r"has no free processor \(it has 2\)"):
+        run_rows(rows(1), Chooser(), env_factory=count, workers=address)

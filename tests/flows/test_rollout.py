@@ -55,6 +55,22 @@ def test_trajectories_come_in_the_order_of_the_rows_with_all_their_names():
     assert set(result.seconds) == {"wall", "policy", "env"}
 
 
+def test_a_row_has_the_seeds_of_its_number_wherever_it_is_played():
+    """As when several processes share a batch, and one of them leaves a row out."""
+
+    def play(chosen, **more):
+        policy = RandomPolicy(300, seed=1)
+        found = run_rows([rows(6)[number] for number in chosen], policy, env_factory=parrot, seed=5, **more).trajectories
+        return {number: [step.action_ids.tolist() for step in one.steps] for number, one in zip(chosen, found, strict=True)}
+
+    whole = play(range(6))
+    assert len({str(actions) for actions in whole.values()}) == 6
+    assert play((0, 2), row_numbers=[0, 2]) | play((3, 4, 5), row_numbers=[3, 4, 5]) == {n: a for n, a in whole.items() if n != 1}
+    assert play((3, 4, 5)) != {n: whole[n] for n in (3, 4, 5)}
+    with pytest.raises(ValueError, match="1 row_numbers came for 2 rows"):
+        play((0, 1), row_numbers=[0])
+
+
 def test_the_ids_that_the_policy_sees_and_samples_are_the_record():
     policy = Chooser()
     result = run_rows(rows(6), policy, env_factory=parrot)

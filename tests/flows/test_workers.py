@@ -17,10 +17,10 @@ from pathlib import Path
 import gymnasium as gym
 import pytest
 from flow_envs import Chooser
-from worker_envs import Counter, TwoArguments, count
+from worker_envs import Counter, TwoArguments, count, unanswered
 
 from agent_gym.core import EnvFault
-from agent_gym.flows import EnvPool, TooManyFaults, WorkerDied, open_workers, parse_workers, run_rows
+from agent_gym.flows import EnvPool, Fault, TooManyFaults, WorkerDied, open_workers, parse_workers, run_rows
 from agent_gym.flows.messages import RemoteTraceback
 from agent_gym.flows.processes import ProcessWorkers
 from agent_gym.policies import RandomPolicy, ScriptedPolicy
@@ -242,6 +242,12 @@ def test_a_broken_world_in_a_worker_is_the_fault_that_it_is_without(counting):
     assert there.trajectories == here.trajectories
     assert [(one.row_index, one.attempts, one.reason) for one in there.dropped] == [(3, 3, "no count today")]
     assert there.retries == here.retries == 2
+
+
+def test_a_world_that_does_not_answer_keeps_that_name():
+    for workers in (None, 1):
+        done = run_rows(rows(1), ScriptedPolicy(lambda env, turn: "hm"), env_factory=unanswered, workers=workers, max_fault_retries=0)
+        assert [row.fault for row in done.dropped] == [Fault.ENV_TIMEOUT], workers
 
 
 def test_the_deadline_cuts_an_episode_that_hangs_in_a_worker_and_close_ends_the_worker():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,8 +22,14 @@ from toy_training import make_args  # noqa: E402
 from agent_gym.chat import load_tokenizer  # noqa: E402
 from agent_gym.cli import main  # noqa: E402
 from agent_gym.policies import EngineError, VLLMPolicy  # noqa: E402
-from agent_gym.trainers import AgentGRPOTrainer, AgentPPOConfig, AgentPPOTrainer  # noqa: E402
-from agent_gym.trainers.engine import merged_state_dict  # noqa: E402
+from agent_gym.trainers import (  # noqa: E402
+    AgentDistillConfig,
+    AgentDistillTrainer,
+    AgentGRPOTrainer,
+    AgentPPOConfig,
+    AgentPPOTrainer,
+)
+from agent_gym.trainers.engine import EngineWeights, merged_state_dict  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -57,7 +64,7 @@ def train(
     folder: Path, url: str, *, kind: Any = AgentGRPOTrainer, model: Any = None, policy: Any = None, peft: Any = None, **settings: Any
 ) -> Any:
     engine = {} if policy is not None else {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": url}
-    config = {} if kind is AgentGRPOTrainer else {"config": AgentPPOConfig}
+    config = {AgentGRPOTrainer: {}, AgentPPOTrainer: {"config": AgentPPOConfig}, AgentDistillTrainer: {"config": AgentDistillConfig}}[kind]
     defaults = {
         "per_device_train_batch_size": 8, "num_generations": 4, "max_completion_length": 6, "max_turns": 2, "max_steps": 3, "learning_rate": 3e-2,
         "engine_weights_dir": str(folder),
@@ -171,6 +178,45 @@ def test_an_engine_that_refuses_the_weights_ends_the_training_with_its_reason(tm
         trainer.train()
     trainer.policy.close()
     assert not list(tmp_path.glob("agent-gym-weights-*"))
+
+
+def test_weights_that_cannot_be_written_end_the_training_and_leave_no_folder(tmp_path: Path, server: FakeVLLM) -> None:
+    trainer = train(tmp_path, server.url)
+
+    def save_pretrained(folder: Path, **_: Any) -> None:
+        (Path(folder) / "half").write_text("x")
+        raise OSError(28, "No space left on device")
+
+    trainer.model.save_pretrained = save_pretrained
+    with pytest.raises(EngineError, match=r"did not take the weights of step 0.*No space left on device"):
+        trainer.train()
+    trainer.policy.close()
+    assert not list(tmp_path.glob("agent-gym-weights-*"))
+
+
+def test_an_engine_of_each_of_several_processes_is_refused(tmp_path: Path) -> None:
+    policy = VLLMPolicy("http://127.0.0.1:9")
+    args, two = make_args(tmp_path), SimpleNamespace(num_processes=2)
+    assert EngineWeights.of(policy, args, two) is not None
+    policy.mode = "colocate"
+    assert EngineWeights.of(policy, args, SimpleNamespace(num_processes=1)) is not None
+    with pytest.raises(ValueError, match="with 2 processes: an engine in each of them is not supported"):
+        EngineWeights.of(policy, args, two)
+
+
+def test_a_teacher_at_another_server_keeps_its_weights_and_one_at_the_same_is_refused(tmp_path: Path, server: FakeVLLM) -> None:
+    with pytest.raises(ValueError, match="the teacher and the engine of the student are both at"):
+        train(tmp_path / "same", server.url, kind=AgentDistillTrainer, teacher=server.url.replace("127.0.0.1", "localhost"))
+    with serving(FakeVLLM(make_model(7), max_model_len=CONTEXT)) as taught:
+        trainer = train(tmp_path, server.url, kind=AgentDistillTrainer, teacher=taught.url, max_steps=2)
+        trainer.train()
+        assert trainer.seen == [{0}, {1}] and [path for path, _ in server.controls] == CONTROLS * 2
+        assert not taught.controls and all(
+            torch.equal(one, make_model(7).state_dict()[name]) for name, one in taught.model.state_dict().items()
+        )
+        assert all(value > 0 for value in figures(trainer, "distill/reverse_kl"))
+        trainer.teacher.close()
+    trainer.policy.close()
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ class EmbeddedConfig:
         advantage_kwargs: its settings.
         replay: episodes that are trained on again: `files`, and optionally `ratio`, `max_age`, `correction`, `base_version` (the fields `replay_*` of
             `AgentGRPOConfig`); empty replays nothing.
-        workers: where the environments live (see `agent_gym.flows.parse_workers`); None for this process.
+        workers: where the environments of the training live (see `agent_gym.flows.parse_workers`); None for this process. Evaluations play here.
         on_fault: what is done about faults: "drop" goes on without what they spoilt, "stop" ends the run (see `agent_gym.flows.FAULTS`).
         ppo: settings of the critic: any of `PPO_KEYS`, fields of `AgentPPOConfig`; what is left out is as in `PPO_DEFAULTS`.
         distill: the teacher and how it is learned from: any of `DISTILL_KEYS`, fields of `AgentDistillConfig`.
