@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from agent_gym.core import Action, AgentEnv, EnvFault, Observation, Outcome
+from agent_gym.core import Action, AgentEnv, EnvFault, EnvTimeout, Observation, Outcome
 
 
 class Parrot(AgentEnv):
@@ -33,6 +33,13 @@ class Odd(Parrot):
 
     def _respond(self, action: Action) -> Outcome:
         return Outcome(super()._respond(action).observation, reward=float(sum(action.token_ids) % 2), info={"is_success": False})
+
+
+class Unanswered(Parrot):
+    """Its world does not answer in time."""
+
+    def _respond(self, action: Action) -> Outcome:
+        raise EnvTimeout("no answer within 2 s")
 
 
 class ToolParrot(Parrot):

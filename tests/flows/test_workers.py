@@ -17,7 +17,8 @@ from pathlib import Path
 import gymnasium as gym
 import pytest
 from flow_envs import Chooser
-from worker_envs import Counter, TwoArguments, count, unanswered
+from small_envs import Unanswered
+from worker_envs import Counter, TwoArguments, count
 
 from agent_gym.core import EnvFault
 from agent_gym.flows import EnvPool, Fault, TooManyFaults, WorkerDied, open_workers, parse_workers, run_rows
@@ -246,7 +247,13 @@ def test_a_broken_world_in_a_worker_is_the_fault_that_it_is_without(counting):
 
 def test_a_world_that_does_not_answer_keeps_that_name():
     for workers in (None, 1):
-        done = run_rows(rows(1), ScriptedPolicy(lambda env, turn: "hm"), env_factory=unanswered, workers=workers, max_fault_retries=0)
+        done = run_rows(
+            rows(1),
+            ScriptedPolicy(lambda env, turn: "hm"),
+            env_factory=lambda row: Unanswered(max_turns=2, max_action_tokens=6),
+            workers=workers,
+            max_fault_retries=0,
+        )
         assert [row.fault for row in done.dropped] == [Fault.ENV_TIMEOUT], workers
 
 

@@ -14,9 +14,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from small_envs import Parrot
-
-from agent_gym.core import EnvFault, EnvTimeout
+from agent_gym.core import EnvFault
 from agent_gym.spaces import TokenBox
 
 SPACE = (64, 300, 0)
@@ -99,13 +97,6 @@ class Counter(gym.Env[Any, Any]):
                 file.write("closed\n")
 
 
-class Unanswered(Parrot):
-    """Its world does not answer in time."""
-
-    def _respond(self, action: Any) -> Any:
-        raise EnvTimeout("no answer within 2 s")
-
-
 class TwoArguments(RuntimeError):
     """An exception that pickle cannot build again: its constructor wants more than its arguments."""
 
@@ -116,7 +107,3 @@ class TwoArguments(RuntimeError):
 
 def count(row: dict[str, Any]) -> Counter:
     return Counter(**row["env_kwargs"])
-
-
-def unanswered(row: dict[str, Any]) -> Unanswered:
-    return Unanswered(max_turns=2, max_action_tokens=6)
