@@ -264,7 +264,7 @@ def test_the_deadline_cuts_an_episode_that_hangs_in_a_worker_and_close_ends_the_
         run_rows(rows(1), Chooser(), pool=pool)
         (pid,) = pids(pool)
         begin = time.perf_counter()
-        result = run_rows(rows(1, {"note": "x"}, options={"do": "hang"}), Chooser(), pool=pool, deadline=1.0)
+        result = run_rows(rows(1, {"note": "x"}, options={"do": "hang"}), Chooser(), pool=pool, deadline=3.0)
         assert time.perf_counter() - begin < 20
     finally:
         pool.close()
