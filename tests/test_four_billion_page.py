@@ -26,7 +26,7 @@ CONFIGURATIONS = sorted((ROOT / "recipes" / "accelerate").glob("*.yaml"))
 
 def commands() -> list[list[str]]:
     """The words of each command of the page, without the variables in front."""
-    lines = [line for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+    lines = [line for block in re.findall(r"```\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
     found = []
     for line in lines:
         words: list[str] = []
