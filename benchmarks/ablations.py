@@ -29,9 +29,11 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import gymnasium
 import numpy as np
 import torch
 from clock import show
@@ -44,6 +46,8 @@ from agent_gym.trainers.environments import EnvironmentMaker
 from agent_gym.trainers.presets.base import PPO_DEFAULTS
 from agent_gym.trainers.presets.hotpotqa import HotpotQAConfig, HotpotQAPreset
 from agent_gym.trainers.rows import Row
+from agent_gym.trainers.tiny_model import build_tiny_model
+from agent_gym.trainers.warm_start import WARM_START_ENV, WARM_START_ENV_KWARGS, record_demonstrations, warm_start
 
 ROOT = Path(__file__).resolve().parents[1]
 TASKS = 200
@@ -135,19 +139,18 @@ PICTURES = {
 COLOURS = ("c-sampled", "c-greedy", "c-ceiling")
 
 
-def preset_of(context: str) -> HotpotQAPreset:
-    """The preset, with another context policy."""
-    preset = HotpotQAPreset()
-    if context != "append":
-        preset.env_kwargs = {**preset.env_kwargs, "context": context}  # type: ignore[misc]  # of this one alone
-    return preset
+def begin(seed: int, context: str, folder: Path) -> None:
+    """Make the model that the arms of a seed begin from, as the preset does."""
+    settings, tokenizer = HotpotQAConfig().warm_start, HotpotQAPreset().tokenizer()
 
+    def make(**keywords: Any) -> Any:
+        return gymnasium.make(WARM_START_ENV, disable_env_checker=True, **{**WARM_START_ENV_KWARGS, "context": context, **keywords})
 
-def warm_start(seed: int, context: str, folder: Path) -> None:
-    """Make the model that the arms of a seed begin from."""
-    preset, config = preset_of(context), HotpotQAConfig()
-    tokenizer = preset.tokenizer()
-    model = preset.warm_start(config, tokenizer, seed=seed, report=lambda *_: None, success=lambda _: 0.0)
+    shown: dict[str, Any] = {"seed": seed, "tokenizer": tokenizer, "make_env": make}
+    demonstrations = record_demonstrations(settings.demonstrations, continue_probability=settings.continue_probability, **shown)
+    probes = record_demonstrations(settings.probes, split="validation", continue_probability=1.0, **shown)
+    model = build_tiny_model(tokenizer, seed)
+    warm_start(model, tokenizer, demonstrations, probes, seed=seed, config=settings)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
@@ -157,7 +160,8 @@ def run(seed: int, name: str, updates: int, start: Path, out: Path) -> None:
     from transformers import AutoModelForCausalLM
 
     arm, config = ARMS[name], HotpotQAConfig()
-    preset = preset_of(arm.context)
+    preset = HotpotQAPreset()
+    keywords = {**preset.keywords(config), "context": arm.context}
     tokenizer = preset.tokenizer()
     model = AutoModelForCausalLM.from_pretrained(str(start), dtype=torch.float32)
     preset.prepare(model)
@@ -188,7 +192,7 @@ def run(seed: int, name: str, updates: int, start: Path, out: Path) -> None:
         model,
         kind(**{**settings, **arm.settings}),
         env=preset.env_id,
-        env_kwargs={**preset.keywords(config), "split": preset.splits.train},
+        env_kwargs={**keywords, "split": preset.splits.train},
         processing_class=tokenizer,
     )
     began = time.process_time()
@@ -200,7 +204,7 @@ def run(seed: int, name: str, updates: int, start: Path, out: Path) -> None:
     found, _ = evaluate(
         preset.env_id,
         TransformersPolicy(model, tokenizer=tokenizer, max_batch_size=256, seed=seed),
-        env_kwargs={**preset.keywords(config), "split": preset.splits.held_out},
+        env_kwargs={**keywords, "split": preset.splits.held_out},
         tasks=TASKS,
         arms={"sampled": 1.0, "greedy": 0.0},
         max_tokens=config.max_action_tokens,
@@ -225,7 +229,7 @@ def run(seed: int, name: str, updates: int, start: Path, out: Path) -> None:
 
 def draw(results: Sequence[Mapping[str, Any]], folder: Path) -> None:
     """A picture per question: thin lines are seeds, thick ones their means."""
-    style = (ROOT / "agent_gym" / "report" / "assets" / "report.css").read_text(encoding="utf-8")
+    style = (files("agent_gym.report") / "report.css").read_text(encoding="utf-8")
     for number, (question, names) in enumerate(PICTURES.items(), start=1):
         items: list[Any] = []
         for name, colour in zip(names, COLOURS, strict=True):
@@ -256,7 +260,7 @@ def main() -> int:
         seed, name = int(args.one[0]), args.one[1]
         start = args.runs / f"seed{seed}" / f"warm_start-{ARMS[name].context}"
         if not (start / "config.json").is_file():
-            warm_start(seed, ARMS[name].context, start)
+            begin(seed, ARMS[name].context, start)
         run(seed, name, args.updates, start, args.runs / f"seed{seed}" / f"{name}.json")
         return 0
     results = []
