@@ -176,8 +176,11 @@ async def _once(self: Any, attempt: Any) -> Any:
 
 def test_every_command_of_the_page_parses_and_names_what_there_is() -> None:
     page = (Path(agent_gym.__file__).parents[1] / "docs" / "vllm.md").read_text(encoding="utf-8")
-    commands = [line.split()[1:] for line in page.splitlines() if line.startswith("agent-gym ")]
-    assert len(commands) >= 3
+    commands = [line.split()[1:] for line in page.replace("\\\n", " ").splitlines() if line.startswith("agent-gym ")]
+    assert [command[0] for command in commands] == ["eval", "rollout", "eval", "train"]
     for command in commands:
         args = build_parser().parse_args(command)
-        assert args.engine in ("vllm", "sglang") and args.url
+        if command[0] == "train":
+            assert "trainer.use_vllm=true" in args.overrides and "trainer.vllm_mode=server" in args.overrides
+        else:
+            assert args.engine in ("vllm", "sglang") and args.url
