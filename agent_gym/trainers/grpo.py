@@ -188,10 +188,10 @@ class AgentGRPOTrainer(ResilientTrainer):
         if args.disable_tqdm:
             self.remove_callback(PrinterCallback)
 
-    def train(self, *args: Any, **kwargs: Any) -> Any:
+    def train(self, resume_from_checkpoint: Any = None, trial: Any = None, ignore_keys_for_eval: Any = None) -> Any:
         """Train (see `transformers.Trainer.train`), and close environments and workers however that ends."""
         try:
-            return super().train(*args, **kwargs)
+            return super().train(resume_from_checkpoint, trial, ignore_keys_for_eval)
         finally:
             self._pool.close()
 

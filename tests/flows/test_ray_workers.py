@@ -33,6 +33,7 @@ def address():
     patch.setenv(
         "PYTHONPATH", os.pathsep.join(path for path in sys.path if path)
     )  # the modules of the environments must be found on every node
+    patch.setenv("RAY_TQDM_PATCH_PRINT", "0")  # else Ray puts a function of its own in place of print
     small = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "node_ip_address": "127.0.0.1"}
     cluster = Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
     try:
@@ -83,6 +84,7 @@ def test_an_actor_that_is_killed_costs_its_episodes_a_retry_and_is_replaced(pool
     same = [a == b for a, b in zip(result.trajectories, without.trajectories, strict=True)]
     assert result.retries >= 1 and same.count(False) <= result.retries <= 4
     assert [one.seed for one in result.trajectories] == list(range(8))
+    run_rows(rows(8, {"turns": 5}), Chooser(), pool=pool, seed=4)  # other environments, which are dealt anew
     workers = pool.workers.workers
     assert len(workers) == 2 and killed not in {worker.place()[1] for worker in workers}
 

@@ -305,9 +305,7 @@ def student_temperature_ignored(patch: pytest.MonkeyPatch) -> None:
 
 def teacher_counts_twice(patch: pytest.MonkeyPatch) -> None:
     add = distill_module.AgentDistillTrainer._add_own_loss
-    patch.setattr(
-        distill_module.AgentDistillTrainer, "_add_own_loss", lambda self, loss, sub, mask: add(self, add(self, loss, sub, mask), sub, mask)
-    )
+    patch.setattr(distill_module.AgentDistillTrainer, "_add_own_loss", lambda self, loss, sub, mask: 2.0 * add(self, loss, sub, mask))
 
 
 MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {

@@ -24,6 +24,7 @@ REPLACED = {
     "compute_loss": ["self", "model", "inputs", "return_outputs", "num_items_in_batch"],
     "create_model_card": ["self", "model_name", "dataset_name", "tags"],
     "get_train_dataloader": ["self"],
+    "train": ["self", "resume_from_checkpoint", "trial", "ignore_keys_for_eval"],
     "_get_train_sampler": ["self", "dataset"],
     "_get_output_dir": ["self", "trial"],
     "_save_checkpoint": ["self", "model", "trial"],
