@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from accelerate.utils import gather_object
+from torch import distributed
 from transformers import TrainerCallback
 
 from agent_gym.flows import Fault
@@ -81,7 +82,7 @@ class RunCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]  # partl
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Save and end, if that was asked for and a generation batch ends here."""
         self._step = state.global_step // self._optimiser_steps_per_count
-        if args.world_size > 1:  # the signal reaches the ranks at different moments
+        if distributed.is_available() and distributed.is_initialized():  # the signal reaches the ranks at different moments
             self.stop_requested = any(gather_object([self.stop_requested]))
         if self.stop_requested and state.global_step % self.updates_per_generation == 0 and state.global_step < state.max_steps:
             control.should_save = True
