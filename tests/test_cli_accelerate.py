@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -45,17 +44,14 @@ def train(folder: Path, model: str, processes: int) -> list[dict[str, Any]]:
     ]
     for name, value in settings.items():
         words += ["--set", f"trainer.{name}={value}"]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     launch = ["accelerate.commands.launch", "--multi_gpu", "--num_processes", str(processes), "--num_machines", "1", "--mixed_precision", "no",
-              "--dynamo_backend", "no", "--main_process_ip", "127.0.0.1", "--main_process_port", str(port), "-m"]  # fmt: skip
+              "--dynamo_backend", "no", "--main_process_ip", "127.0.0.1", "--main_process_port", "0", "-m"]  # fmt: skip
     command = [sys.executable, "-m", *(launch if processes > 1 else []), "agent_gym.cli", *words]
     paths = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "tests"), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         command,
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)},
+        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=600,

@@ -63,8 +63,7 @@ def train_recipe(recipe: Recipe, folder: Path, display: TrainDisplay, *, resume:
     try:
         return _train(recipe, trainer, planned, folder, display, began=began, resume=resume, interrupt=interrupt)
     finally:
-        if args.use_vllm:
-            trainer.policy.close()
+        trainer.close()
 
 
 def _train(

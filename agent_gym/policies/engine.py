@@ -134,6 +134,55 @@ class Engine(Protocol):
         ...
 
 
+async def ask_again(
+    attempt: Callable[[], Awaitable[_Result]],
+    retries: int,
+    delay: float,
+    failed: Callable[[EngineDown, bool], None] = lambda down, again: None,
+) -> _Result:
+    """Call until an engine answers, or all tries are spent.
+
+    Args:
+        attempt: one try.
+        retries: tries beyond the first.
+        delay: seconds before the first of these, doubled for each further one, at most 30.
+        failed: told of each failure, and whether there is another try.
+
+    Returns:
+        What the try returned.
+
+    Raises:
+        EngineError: after the last one.
+    """
+    for tries in itertools.count(1):
+        try:
+            return await attempt()
+        except EngineDown as down:
+            failed(down, tries <= retries)
+            if tries > retries:
+                raise EngineError(f"{down} (tried {tries} times)") from down
+            _log.warning("%s; trying again in %.1f s (%d of %d)", down, delay, tries, retries)
+        await asyncio.sleep(delay)
+        delay = min(2 * delay, _LONGEST_DELAY)
+    raise AssertionError("unreachable")
+
+
+def retries_within(seconds: float, delay: float = 1.0) -> int:
+    """How many retries `ask_again` needs to wait so long.
+
+    Args:
+        seconds: at least.
+        delay: before the first.
+
+    Returns:
+        The number.
+    """
+    number = 0
+    while seconds > 0 and delay > 0:
+        seconds, delay, number = seconds - delay, min(2 * delay, _LONGEST_DELAY), number + 1
+    return number
+
+
 class EnginePolicy:
     """Samples from an engine. See `agent_gym.policies.Policy`.
 
@@ -338,19 +387,12 @@ class EnginePolicy:
     # ------------------------------------------------------------------ tries
     async def _insist(self, attempt: Callable[[], Awaitable[_Result]]) -> _Result:
         """Call until the engine answers, or all tries are spent."""
-        delay, failures = self.retry_delay, 0
-        while True:
-            try:
-                return await attempt()
-            except EngineDown as down:
-                failures += 1
-                self._lost = self._lost or down.lost
-                if failures > self.retries:
-                    raise EngineError(f"{down} (tried {failures} times)") from down
-                self.counts["retries"] += 1
-                _log.warning("%s; trying again in %.1f s (%d of %d)", down, delay, failures, self.retries)
-            await asyncio.sleep(delay)
-            delay = min(2 * delay, _LONGEST_DELAY)
+
+        def failed(down: EngineDown, again: bool) -> None:
+            self._lost = self._lost or down.lost
+            self.counts["retries"] += again
+
+        return await ask_again(attempt, self.retries, self.retry_delay, failed)
 
     async def _try(self, ids: list[int], sampling: Sampling, seed: int) -> Generation:
         """One try of a request."""

@@ -118,6 +118,7 @@ class AgentDistillTrainer(AgentGRPOTrainer):
             raise ValueError("replay=: a teacher scores what the student samples now; use AgentGRPOTrainer (algorithm grpo) to replay")
         super().__init__(model, args, *positional, **keywords)
         check_servers(args, args.teacher if teacher is None else teacher)
+        self._made_teacher = not isinstance(teacher, RowTeacher)
         self.teacher: ModelTeacher | RowTeacher = make_teacher(
             args.teacher if teacher is None else teacher,
             student=self.accelerator.unwrap_model(self.model),
@@ -136,6 +137,12 @@ class AgentDistillTrainer(AgentGRPOTrainer):
         self.distill_loss = ("full" if local else "sampled") if args.distill_loss == "auto" else args.distill_loss
         self._seen = _Seen(self.accelerator.device)
         self._taught_tokens = 0
+
+    def close(self) -> None:
+        """Let go of the engine and of the connections to the teacher, where this trainer made them."""
+        super().close()
+        if self._made_teacher and isinstance(self.teacher, RowTeacher):
+            self.teacher.close()
 
     # ------------------------------------------------------------------------------------------------ from episodes to micro-steps
 

@@ -7,7 +7,6 @@ memory (`/dev/shm`) is quickest. The main process alone writes and loads, while 
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -19,13 +18,12 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 
 from agent_gym._background import sessions
-from agent_gym.policies.engine import EngineError, EnginePolicy
+from agent_gym.policies.engine import EngineError, EnginePolicy, retries_within
 from agent_gym.policies.vllm_policy import VLLMPolicy
 
 __all__ = ["EngineWeights", "check_engine_settings", "make_engine_policy", "merged_state_dict"]
 
-_RETRIES = 5  # those of a policy by default, which wait 31 seconds together
-_RETRY_SECONDS, _LONGEST_RETRY = 31.0, 30.0
+_FEWEST_RETRIES = 5  # those of a policy by default
 _ONE_ENGINE_EACH = (
     'vllm_mode="colocate" with {} processes: an engine in each of them is not supported. Serve one on GPUs of its own, and train with vllm_mode="server" '
     "(docs/train-4b-on-8-gpus.md)"
@@ -77,7 +75,7 @@ def make_engine_policy(args: Any, model: Any) -> VLLMPolicy:
         return VLLMPolicy(
             args.vllm_server_base_url or f"http://{host}:{args.vllm_server_port}",
             max_context=args.vllm_max_model_length,
-            retries=_RETRIES + max(0, math.ceil((args.vllm_server_timeout - _RETRY_SECONDS) / _LONGEST_RETRY)),
+            retries=max(_FEWEST_RETRIES, retries_within(args.vllm_server_timeout)),
             weights_dir=args.engine_weights_dir,
         )
     name = model if isinstance(model, (str, Path)) else getattr(getattr(model, "config", None), "_name_or_path", "")

@@ -60,6 +60,7 @@ class ResilientTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         self._recorded_faults: Counter[Fault] = Counter()
         self._remembered: Mapping[str, Any] | None = None
         self._resumes = False
+        self._waiting_loss = 0.0
         self._train_sampler: Any = None
 
     def _record(self, figures: Mapping[str, float]) -> None:
@@ -121,6 +122,8 @@ class ResilientTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         Raises:
             agent_gym.flows.TooManyFaults: when the disk is full and `on_fault` is "stop".
         """
+        losses = self._gather([float(self._tr_loss)])  # before anything is written, which may fail on one rank
+        self._waiting_loss = sum(losses) / len(losses)
         if self.args.push_to_hub:  # which uploads the folder in the background, under the name that it is written with
             super()._save_checkpoint(model, trial)  # type: ignore[no-untyped-call,unused-ignore]
             return
@@ -173,7 +176,7 @@ class ResilientTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
             return
         waiting = {
             "metrics": {name: list(values) for name, values in self._metrics["train"].items()},
-            "loss": float(self._tr_loss),
+            "loss": self._waiting_loss,
             "steps": int(self.state.global_step - self._globalstep_last_logged),
         }
         atomic_write(Path(output_dir) / STATE_FILE, json.dumps({**self._memory(), "waiting": waiting}) + "\n")

@@ -7,7 +7,6 @@ the log-probabilities of given ids. Neither is ever trained: a model's parameter
 from __future__ import annotations
 
 import asyncio
-import logging
 import uuid
 import warnings
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,7 +19,7 @@ from torch import nn
 
 from agent_gym._background import BackgroundLoop
 from agent_gym.chat import load_tokenizer
-from agent_gym.policies.engine import ContextFull, EngineDown, EngineError
+from agent_gym.policies.engine import ContextFull, EngineDown, EngineError, ask_again
 from agent_gym.policies.engine_http import NotServed
 from agent_gym.policies.vllm_policy import PromptScores, VLLMServer
 from agent_gym.trainers.distill_settings import is_address
@@ -30,9 +29,7 @@ from agent_gym.trainers.second_model import check_vocabulary, has_tokenizer, pla
 
 __all__ = ["ModelTeacher", "RowTeacher", "ServerTeacher", "check_teacher", "make_teacher"]
 
-_log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
-_LONGEST_DELAY = 30.0
 _PROBES = ("The capital of France is Paris.", " 3.14 + 42 = \n\n\tx_1;", "naïve café, Ελλάδα, 東京, 🙂", "don't   stop")
 
 
@@ -193,8 +190,8 @@ class ServerTeacher:
             The scores, in order.
 
         Raises:
-            EngineError: if the server cannot be reached after all tries, or its answer breaks the contract.
-            ValueError: for a row that is longer than its context, or an id that it does not know.
+            EngineError: if the server cannot be reached after all tries, its answer breaks the contract, or a row is longer than its context.
+            ValueError: for an id that it does not know.
         """
         if not rows:
             return []
@@ -219,25 +216,20 @@ class ServerTeacher:
             for task in tasks:
                 task.cancel()
 
-    def _too_long(self, length: int) -> ValueError:
-        return ValueError(
+    def _too_long(self, length: int) -> EngineError:
+        return EngineError(
             f"a row of {length} tokens does not fit into the context of the teacher's server ({self._longest} and one more); serve it with a larger "
             "--max-model-len, or make the environments with a smaller max_observation_tokens"
         )
 
     async def _insist(self, attempt: Callable[[], Awaitable[_Result]]) -> _Result:
         """Call until the server answers, or all tries are spent."""
-        delay = self.retry_delay
-        for failures in range(self.retries + 1):
-            try:
-                return await attempt()
-            except EngineDown as down:
-                if failures == self.retries:
-                    raise EngineError(f"the teacher does not answer: {down} (tried {failures + 1} times)") from down
-                _log.warning("%s; trying again in %.1f s", down, delay)
-            await asyncio.sleep(delay)
-            delay = min(2 * delay, _LONGEST_DELAY)
-        raise AssertionError("unreachable")
+        try:
+            return await ask_again(attempt, self.retries, self.retry_delay)
+        except EngineError as error:
+            if isinstance(error.__cause__, EngineDown):
+                raise EngineError(f"the teacher does not answer: {error}") from error.__cause__
+            raise
 
     def close(self) -> None:
         """Close the connections."""

@@ -134,13 +134,13 @@ def test_what_the_server_does_not_know_is_unknown_and_teaches_nothing(served: An
 
 
 def test_rows_that_do_not_fit_and_ids_that_are_unknown_are_named(served: Any) -> None:
-    with pytest.raises(ValueError, match=r"a row of 300 tokens does not fit .*--max-model-len"):
+    with pytest.raises(EngineError, match=r"a row of 300 tokens does not fit .*--max-model-len"):
         asked(served, [[5] * 300])
     with pytest.raises(ValueError, match="out of vocabulary"):
         asked(served, [[5, 3999]])
     with (
         serving(FakeVLLM(single(), tokenizer=make_tokenizer(), told_len=1000)) as boasting,
-        pytest.raises(ValueError, match="a row of 300"),
+        pytest.raises(EngineError, match="a row of 300"),
     ):
         asked(boasting, [[5] * 300])
 

@@ -215,8 +215,8 @@ def test_a_teacher_at_another_server_keeps_its_weights_and_one_at_the_same_is_re
             torch.equal(one, make_model(7).state_dict()[name]) for name, one in taught.model.state_dict().items()
         )
         assert all(value > 0 for value in figures(trainer, "distill/reverse_kl"))
-        trainer.teacher.close()
-    trainer.policy.close()
+        trainer.close()
+        assert not list(tmp_path.glob("agent-gym-weights-*"))
 
 
 @pytest.mark.parametrize(

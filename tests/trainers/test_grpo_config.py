@@ -118,7 +118,8 @@ def test_what_is_missing_or_broken_is_told_beside_how_to_install_it(name: str, m
     source = Path(trainers.__path__[0]) / f"{name}.py"
     for module in ("trl.trainer.grpo_config", "trl.trainer.grpo_trainer"):
         monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.delitem(sys.modules, "agent_gym.trainers.resilience", raising=False)  # which grpo.py takes the trainer from
+    for ours in ("playing", "resilience"):  # through which grpo.py takes TRL's trainer
+        monkeypatch.delitem(sys.modules, f"agent_gym.trainers.{ours}", raising=False)
     spec = importlib.util.spec_from_file_location(f"fresh_{name}", source)
     assert spec is not None and spec.loader is not None
     with pytest.raises(ImportError, match=r"agentr1-gym\[train\].*import of trl\.trainer\.grpo_\w+ halted"):

@@ -16,6 +16,7 @@ from trl.trainer.utils import FusedCausalLMOutput, RepeatSampler, add_fused_lm_h
 
 from agent_gym.trainers.config import AgentGRPOConfig
 from agent_gym.trainers.grpo import AgentGRPOTrainer
+from agent_gym.trainers.playing import PlayingTrainer
 from agent_gym.trainers.resilience import ResilientTrainer
 
 REPLACED = {
@@ -91,7 +92,7 @@ def test_replacements_keep_the_signature(name: str) -> None:
 
 
 def test_nothing_else_of_trl_is_replaced() -> None:
-    ours = {**vars(ResilientTrainer), **vars(AgentGRPOTrainer)}
+    ours = {**vars(ResilientTrainer), **vars(PlayingTrainer), **vars(AgentGRPOTrainer)}
     own = {name for name, value in ours.items() if inspect.isfunction(value) and hasattr(GRPOTrainer, name)}
     assert own == {*REPLACED, "__init__"}
 
