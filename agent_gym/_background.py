@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any
 
-__all__ = ["BackgroundLoop", "Workers", "background", "never_waits", "sessions", "workers"]
+__all__ = ["BackgroundLoop", "WorkerThreads", "background", "never_waits", "sessions", "workers"]
 
 _MAX_IDLE_WORKERS = 32
 _WAITING = frozenset(("GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "BEFORE_ASYNC_WITH", "SEND", "YIELD_VALUE"))
@@ -85,7 +85,7 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
     loop.run_forever()
 
 
-class Workers:
+class WorkerThreads:
     """Daemon threads that run functions; idle ones are used again, so that many calls need few threads."""
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ class Workers:
 background = BackgroundLoop()
 sessions = BackgroundLoop()
 """Where connections live that outlast a call. It is another loop than the calls', which is given up when a tool blocks it."""
-workers = Workers()
+workers = WorkerThreads()
 
 
 def _forget_after_fork() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
 
-from agent_gym._background import Workers
+from agent_gym._background import WorkerThreads
 from agent_gym.core import EnvFault
 from agent_gym.policies.base import Sampling
 from agent_gym.policies.engine import ContextFull, EngineDown, EngineError, Reply
@@ -69,7 +69,7 @@ class HttpEngine:
             raise ValueError(f"url must look like {example}, got {url!r}")
         self.url = url
         self.what = f"{what} at {self._client.base}"
-        self._threads = Workers()
+        self._threads = WorkerThreads()
         self._live: dict[str, tuple[Cancellation, set[str]]] = {}
 
     async def ask(

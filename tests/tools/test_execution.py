@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agent_gym._background import Workers, background, never_waits
+from agent_gym._background import WorkerThreads, background, never_waits
 from agent_gym.core import EnvFault
 from agent_gym.tools import ERROR_KINDS, BaseTool, CallResult, ToolCall, ToolContext, ToolResult, ToolSet, arun_calls, run_calls, tool
 
@@ -407,7 +407,7 @@ def test_five_hundred_calls_leave_the_number_of_threads_flat() -> None:
 
 
 def test_worker_threads_are_used_again() -> None:
-    pool = Workers()
+    pool = WorkerThreads()
     names = set()
     for _ in range(20):
         names.add(pool.submit(threading.get_ident).result(5))
@@ -487,7 +487,7 @@ def test_the_background_loop_is_one_per_process() -> None:
 
 
 def test_calls_that_were_given_up_before_they_began_leave_no_dead_worker() -> None:
-    pool = Workers()
+    pool = WorkerThreads()
     pool.submit(lambda: None).result(timeout=5)
     inbox = pool._idle.get(timeout=5)  # of the only thread, as `submit` takes it
     given_up: Future[Any] = Future()
