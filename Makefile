@@ -1,5 +1,6 @@
 # make train   install, train the embedded default end to end on a CPU, and name its report
 # make test    install, then pass the tests
+# make docs    install, then build the documentation site into build/site
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -10,15 +11,18 @@ SEED ?= 0
 
 # The tests take every optional part that this machine can install: TextWorld compiles an interpreter (C), ALFWorld's planner needs CMake and C++.
 comma := ,
-TEST_EXTRAS ?= train,search,browser,webshop,mcp,adapters,ray,test$(if $(shell command -v cc),$(comma)textworld)$(if $(and $(shell command -v cmake),$(shell command -v c++)),$(comma)alfworld)
+TEST_EXTRAS ?= train,search,browser,webshop,mcp,adapters,ray,docs,test$(if $(shell command -v cc),$(comma)textworld)$(if $(and $(shell command -v cmake),$(shell command -v c++)),$(comma)alfworld)
 
-.PHONY: train test lint bench bench-learning test-real-model test-vllm clean
+.PHONY: train test docs lint bench bench-learning test-real-model test-vllm clean
 
 train: $(VENV)/.train
 	$(BIN)/agent-gym train --output-dir runs/default --seed $(SEED)
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check agent_gym agent_gym_pytest.py tests benchmarks examples
@@ -61,9 +65,13 @@ $(VENV)/.train: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(INSTALL) ".[train]"
 	touch $@
 
+$(VENV)/.docs: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(INSTALL) ".[docs]"
+	touch $@
+
 $(VENV)/.test: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(INSTALL) ".[$(TEST_EXTRAS)]"
-	touch $@ $(VENV)/.train
+	touch $@ $(VENV)/.train $(VENV)/.docs
 
 clean:
 	rm -rf $(VENV) $(VENV_VLLM) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
