@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from agent_gym.policies.base import Policy, Sampling
 from agent_gym.trajectory import Generation
 
-__all__ = ["MeteredPolicy", "Prices", "RequestRecord", "Traffic", "read_prices"]
+__all__ = ["MeteredPolicy", "Prices", "RequestRecord", "Traffic", "money", "read_prices"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,3 +201,15 @@ def read_prices(value: Mapping[str, Any]) -> Prices:
             f'prices are {{"in": 0.15, "out": 0.6}} per million tokens, with "cached" where kept prompt tokens cost less, not {value!r}'
         )
     return Prices(value["in"], value["out"], value.get("cached"))
+
+
+def money(cost: float) -> str:
+    """Return a cost in as many digits as it needs: two decimals, or three significant digits below 1.
+
+    Args:
+        cost: not negative.
+
+    Returns:
+        The text, without a currency.
+    """
+    return f"{cost:,.2f}" if cost >= 1.0 or cost == 0.0 else f"{cost:.3g}" if cost >= 1e-4 else f"{cost:.2e}"

@@ -405,8 +405,11 @@ class OpenAIPolicy:
         self._envs: dict[Hashable, Any] = {}
         self._warned: set[str] = set()
 
-    async def connect(self) -> str:
+    async def connect(self, retries: int | None = None) -> str:
         """See that the server is there and takes the key; the first request does so too.
+
+        Args:
+            retries: how often it is asked again; None takes those of the policy.
 
         Returns:
             The name of the model.
@@ -414,7 +417,9 @@ class OpenAIPolicy:
         Raises:
             EngineError: if it cannot be used.
         """
-        names = await ask_again(self.server.models, self.retries, self.retry_delay, self._failed, self._factor)
+        names = await ask_again(
+            self.server.models, self.retries if retries is None else retries, self.retry_delay, self._failed, self._factor
+        )
         if self.model is None:
             if not names:
                 raise EngineError(f"the {self.server.what} names no model; pass model=")

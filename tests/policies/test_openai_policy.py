@@ -69,7 +69,12 @@ def test_the_messages_are_those_that_the_prompt_was_rendered_from(context: Any) 
     rewritten = 0
     for turn in range(10):
         messages, exact = messages_of(env, env.prompt_ids)
-        assert exact and env.chat.render(messages, env.tools) == env.prompt_ids.tolist()
+        shown = env.chat.decode(env.prompt_ids.tolist())
+        if env.history.summarised:  # the task and the summary are two messages of the user, which a server is shown as one
+            places = [shown.find(piece) for one in messages for piece in one["content"].split("\n\n")]
+            assert exact and places == sorted(places) and places[0] >= 0 and "Summary of the first" in messages[1]["content"]
+        else:
+            assert exact and env.chat.render(messages, env.tools) == env.prompt_ids.tolist()
         assert all(set(one) == {"role", "content"} for one in messages)
         _, _, _, _, info = env.step(env.encode_action(f"I say {turn}"))
         rewritten += info["context_rewritten"]
@@ -136,7 +141,7 @@ def test_tools_that_only_the_template_would_show_stand_in_the_system_message(tok
 # ---------------------------------------------------------------------------------------------------- what a reply becomes
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(text=st.text(max_size=60), finished=st.booleans())
 def test_a_reply_is_its_text_and_ends_exactly_where_the_server_ended_it(text: str, finished: bool) -> None:
     ids, ends, cut = action_of(PARROT, Said(text, finished=finished), 512)
