@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agent_gym.evaluation import CONFIDENCE, RESAMPLES, Arm, Estimate, bootstrap_intervals
+from agent_gym.evaluation import CONFIDENCE, RESAMPLES, Arm, Estimate, bootstrap_intervals, wilson_interval
 from agent_gym.policies.metering import Traffic, money
 
 if TYPE_CHECKING:
@@ -116,23 +116,23 @@ class Comparison:
         if any(line.traffic is not None and line.traffic.unknown_usage for line in self.lines):
             found.append("the server did not tell the usage of all requests: their tokens and cost are unknown")
         found.append(
-            "success: mean and 95 % interval over tasks; to the first: paired difference over the same tasks; tokens and cost: of all requests; s: per request"
+            "success: mean and 95 % interval over tasks; to the first: paired difference over the same tasks; tokens, cost: of all requests; s: of one request"
         )
         return found
 
     def table(self) -> Table:
-        """Return the figures as a rich table, one row per line."""
+        """Return the figures as a rich table, one row per line, narrow enough for 120 columns; the Markdown has all digits."""
         from rich.box import SIMPLE_HEAD
         from rich.markup import escape
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(title=Text(self._title()), title_justify="left", header_style="bold", box=SIMPLE_HEAD, padding=(0, 1))
-        titles, rows = self.rows()
+        table = Table(title=Text(self._title()), title_justify="left", header_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        titles = ["policy", "success", " to the first", " episodes", "turns", "tokens in/out", " cost", " s p50/p95"]
         for number, title in enumerate(titles):
-            table.add_column(escape(title), justify="left" if number in (0, len(titles) - 1) else "right", no_wrap=number > 0)
-        for line, cells in zip(self.lines, rows, strict=True):
-            table.add_row(*map(escape, cells), style="" if line.status == "done" else "red")
+            table.add_column(escape(title), justify="right" if number else "left", no_wrap=number > 0, overflow="fold")
+        for line in self.lines:
+            table.add_row(*map(escape, _narrow(line)), style="" if line.status == "done" else "red")
         return table
 
     def markdown(self) -> str:
@@ -159,7 +159,7 @@ class Comparison:
         from agent_gym.runs import atomic_write
 
         text = io.StringIO()
-        Console(file=text, width=200).print(self.table())
+        Console(file=text, width=120).print(self.table())
         told = self.to_dict()
         files = {
             "comparison.json": json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
@@ -192,7 +192,8 @@ def paired_difference(first: Arm, other: Arm, seed: int = 0) -> Estimate | None:
         seed: of the bootstrap.
 
     Returns:
-        The mean of the differences with its bootstrap interval over tasks; None without a task that both have finished.
+        The mean of the differences with its bootstrap interval over tasks; where all differences are the same, with the width that Wilson's interval leaves for tasks that
+        are otherwise. None without a task that both have finished.
 
     Raises:
         ValueError: if the arms have other tasks.
@@ -203,6 +204,10 @@ def paired_difference(first: Arm, other: Arm, seed: int = 0) -> Estimate | None:
     values = [float(np.mean(two["success"]) - np.mean(one["success"])) for one, two in pairs if one["success"] and two["success"]]
     if not values:
         return None
+    if values[0] in (-1.0, 0.0, 1.0) and all(one == values[0] for one in values):  # the bootstrap of a constant has no width
+        rare = wilson_interval(0, len(values))[1]  # as many tasks as could still be otherwise
+        ends = (values[0] - (2 * rare if values[0] else rare), values[0] + (2 * rare if values[0] else rare))
+        return Estimate(values[0], max(-1.0, ends[0]), min(1.0, ends[1]), "wilson", len(values))
     low, high = bootstrap_intervals(np.array(values, dtype=np.float64)[:, None], seed)
     return Estimate(float(np.mean(values)), float(low[0]), float(high[0]), "bootstrap", len(values))
 
@@ -225,6 +230,28 @@ def _cells(line: Line) -> list[str]:
         *_spent(traffic),
         line.status,
     ]
+
+
+def _narrow(line: Line) -> list[str]:
+    """The cells of the terminal's table: fewer digits, two figures to a cell, and a status where it is not "done"."""
+    name, success, _, _, episodes, turns, *_, cost, median, high, status = _cells(line)
+    arm, difference, traffic = line.result, line.difference, line.traffic
+    name = name if status == "done" else f"{name}: {status}"
+    if arm is not None and success != _NONE:
+        success = f"{arm.success.mean:.3f} [{arm.success.low:.2f}, {arm.success.high:.2f}]"
+    between = _NONE if difference is None else f"{difference.mean:+.2f} [{difference.low:+.2f}, {difference.high:+.2f}]"
+    if traffic is None or not traffic.requests:
+        return [name, success, between, episodes, turns, _NONE, _NONE, _NONE]
+    tokens = "/".join(_UNKNOWN if one is None else _rounded(one) for one in (traffic.prompt_tokens, traffic.completion_tokens))
+    return [name, success, between, episodes, turns, _UNKNOWN if traffic.unknown_usage else tokens, cost, f"{median}/{high}"]
+
+
+def _rounded(count: int) -> str:
+    """A count in at most five characters."""
+    for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if count >= size:
+            return f"{count / size:.3g}{unit}" if count < 1000 * size else f"{count // size}{unit}"
+    return str(count)
 
 
 def _spent(traffic: Traffic | None) -> list[str]:

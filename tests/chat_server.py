@@ -140,7 +140,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        with contextlib.suppress(ConnectionError):  # the client may be gone
+            self.wfile.write(body)
 
     def fail(self, status: int, message: str, headers: Mapping[str, str] | None = None, code: str | None = None) -> None:
         self.send(status, {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code}}, headers)

@@ -58,7 +58,7 @@ def test_several_policies_stand_in_one_table_and_one_figure(capsys: pytest.Captu
     assert all(one == tasks[0] for one in tasks) and len(set(tasks[0])) == 3
     assert found["expert/expert"]["result"]["estimates"]["success"]["mean"] == 1.0 and found["expert/expert"]["traffic"] is None
     served = found["served/sampled"]
-    assert served["difference"] == {"mean": -1.0, "low": -1.0, "high": -1.0, "method": "bootstrap", "tasks": 3}
+    assert served["difference"]["mean"] == served["difference"]["low"] == -1.0 < served["difference"]["high"] < 1.0
     asked = [sum(len(m["content"].split()) for m in one["messages"]) for one in server.asked[:3]]
     cached = sum(one // 2 for one in asked)
     traffic = served["traffic"]
@@ -67,7 +67,7 @@ def test_several_policies_stand_in_one_table_and_one_figure(capsys: pytest.Captu
     assert 0 < traffic["latency_median"] <= traffic["latency_p95"]
     assert found["free/sampled"]["traffic"]["cost"] is None
     assert [served["token_exact"], found["expert/expert"]["token_exact"]] == [False, True]
-    for text in ("success", "cost", "s, median", "s, p95", "tokens in", "served (sampled)", "not token-exact"):
+    for text in ("success", "cost", "s p50/p95", "tokens in/out", "served (sampled)", "not token-exact"):
         assert text in shown
     markdown = Path("out/comparison.md").read_text()
     rows = [line for line in markdown.splitlines() if line.startswith("|")]
