@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from agent_gym.flows.workers import parse_workers
 from agent_gym.trainers.advantages import check_advantage
 from agent_gym.trainers.replay import CORRECTIONS
+from agent_gym.trainers.reporting import check_trackers
 from agent_gym.trainers.rows import LEVELS
 
 try:
@@ -140,6 +141,7 @@ class AgentGRPOConfig(GRPOConfig):  # type: ignore[misc,unused-ignore]  # TRL's 
                 self.num_generations_eval = 1
         super().__post_init__()  # type: ignore[no-untyped-call,unused-ignore]
         self.workers = parse_workers(self.workers)
+        check_trackers(self.report_to)
         if alone:
             self.num_generations = 1
         _check_choices(self)
