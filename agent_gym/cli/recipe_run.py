@@ -53,7 +53,9 @@ def train_recipe(recipe: Recipe, folder: Path, display: TrainDisplay, *, resume:
     """
     began = time.monotonic()
     notes: list[str] = []
-    args = build_args(recipe, folder / "checkpoints", elsewhere=False, notes=notes, disable_tqdm=True, log_level="error", **_named(recipe, folder))
+    args = build_args(
+        recipe, folder / "checkpoints", elsewhere=False, notes=notes, disable_tqdm=True, log_level="error", **_named(recipe, folder)
+    )
     for note in notes:
         display.say(f"note: {note}", "yellow")
     with user_mistakes(TypeError, RuntimeError):

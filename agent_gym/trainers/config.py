@@ -222,7 +222,11 @@ _REFUSED: tuple[tuple[str, Any, str], ...] = (
     ("cache_implementation", None, "TRL's generation is not used; the policy keeps its own cache"),
     ("use_transformers_continuous_batching", False, "TRL's generation is not used; give the trainer a policy"),
     ("max_tool_calling_iterations", None, "the environment ends the episode; use max_turns"),
-    ("include_num_input_tokens_seen", "no", "it would log 0: what is counted is not what a micro-step holds here; see batch/trained_tokens"),
+    (
+        "include_num_input_tokens_seen",
+        "no",
+        "it would log 0: what is counted is not what a micro-step holds here; see batch/trained_tokens",
+    ),
     ("remove_unused_columns", False, "it would remove env_id, env_kwargs, seed and options from the rows"),
 )
 

@@ -86,7 +86,8 @@ _NOT_DISTILL = ("grpo", "ppo")
 _PPO = ("ppo",)
 _DISTILL = ("distill",)
 
-# fmt: off  # one metric on two or three lines: what it is, and what to do
+# One metric on two or three lines: what it is, and what to do.
+# fmt: off
 _TABLE: tuple[Metric, ...] = (
     # ---------------------------------------------------------------------- reward
     Metric("reward", "reward", _ANY, _ANY, "mean return (undiscounted sum of step rewards) of the episodes that count",
@@ -315,7 +316,9 @@ def check_logged(
             prefixed = name.startswith("eval_")
             wanted = place == "eval" and name not in _NO_PREFIX
             if one is None or trainer not in one.trainers or place not in one.places or one.when not in holds or prefixed != wanted:
-                problems[f"{trainer} logs {name} ({PLACES[place]}), which is not listed for it: add it to agent_gym.trainers.metrics"] = None
+                problems[f"{trainer} logs {name} ({PLACES[place]}), which is not listed for it: add it to agent_gym.trainers.metrics"] = (
+                    None
+                )
             else:
                 seen.add((one.name, place))
     for one in metrics.values():

@@ -54,7 +54,9 @@ def check_trackers(names: Sequence[str]) -> None:
     for name in names:
         packages = TRACKERS.get(name, ())
         if packages and not any(find_spec(package) for package in packages):
-            raise ValueError(f'report_to={name!r} needs the package {packages[0]}: pip install "agentr1-gym[logging]", or leave report_to out')
+            raise ValueError(
+                f'report_to={name!r} needs the package {packages[0]}: pip install "agentr1-gym[logging]", or leave report_to out'
+            )
 
 
 @contextmanager

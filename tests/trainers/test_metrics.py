@@ -158,7 +158,11 @@ def test_each_entry_is_whole() -> None:
 
 
 def test_families_are_found_by_their_members() -> None:
-    for name in [*(f"faults/{one}" for one in Fault), *(f"eval_rollout/stop/{one}" for one in StopReason), "rollout/faults/AgentR1/Tool-v0"]:
+    for name in [
+        *(f"faults/{one}" for one in Fault),
+        *(f"eval_rollout/stop/{one}" for one in StopReason),
+        "rollout/faults/AgentR1/Tool-v0",
+    ]:
         found = find_metric(name)
         assert found is not None and "{" in found.name and describe(name)
     assert find_metric("rollout/faults") is METRICS["rollout/faults"]

@@ -107,7 +107,9 @@ def test_a_run_of_the_command_line_reports_into_its_folder_and_goes_on_with_its_
     words += ["--set", "data.eval_tasks=0", "--set", "data.train_tasks=8"]
     with monkeypatch.context() as patch:
         patch.setattr(train_module, "_gentle_interrupt", stop_at_once)
-        assert main(["train", "AgentR1/HotpotQA-v0", "--model", tiny_model, "--env-arg", "level=bridge", "--output-dir", "run", *words]) == 130
+        assert (
+            main(["train", "AgentR1/HotpotQA-v0", "--model", tiny_model, "--env-arg", "level=bridge", "--output-dir", "run", *words]) == 130
+        )
     run = RunFolder.open("run")
     folder = run.path / TENSORBOARD_FOLDER
     assert [step for step, _ in board(folder)["train/reward"]] == [1]

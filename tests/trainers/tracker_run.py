@@ -29,10 +29,10 @@ def stay_inside() -> None:
         def call(*arguments: Any, **keywords: Any) -> Any:
             address = arguments[place]
             host = address[0] if isinstance(address, tuple) else address
-            if isinstance(address, tuple) or place == 0:
-                if host is not None and not str(host).startswith(LOCAL):
-                    ATTEMPTS.append(str(host))
-                    raise OSError(f"no connection to {host} from a test")
+            leaves = (isinstance(address, tuple) or place == 0) and host is not None and not str(host).startswith(LOCAL)
+            if leaves:
+                ATTEMPTS.append(str(host))
+                raise OSError(f"no connection to {host} from a test")
             return original(*arguments, **keywords)
 
         return call
