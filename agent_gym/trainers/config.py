@@ -141,7 +141,7 @@ class AgentGRPOConfig(GRPOConfig):  # type: ignore[misc,unused-ignore]  # TRL's 
                 self.num_generations_eval = 1
         super().__post_init__()  # type: ignore[no-untyped-call,unused-ignore]
         self.workers = parse_workers(self.workers)
-        check_trackers(self.report_to)
+        check_trackers(list(self.report_to or ()))
         if alone:
             self.num_generations = 1
         _check_choices(self)
