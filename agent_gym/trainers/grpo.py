@@ -23,14 +23,14 @@ import torch
 from transformers import PrinterCallback
 
 from agent_gym.flows import EnvPool, open_workers
-from agent_gym.policies.base import derive_seed
+from agent_gym.policies.base import check_training_policy, derive_seed
 from agent_gym.policies.transformers_policy import TransformersPolicy
 from agent_gym.trainers.advantages import Advantages, get_advantage, screen, zero_variance_groups
 from agent_gym.trainers.config import AgentGRPOConfig
 from agent_gym.trainers.engine import EngineWeights, make_engine_policy
 from agent_gym.trainers.environments import as_dataset, as_datasets, as_tokenizer, routed
+from agent_gym.trainers.figures import batch_metrics, completions_table
 from agent_gym.trainers.losses import LossFigures, ratio_weights, token_losses
-from agent_gym.trainers.metrics import batch_metrics, completions_table
 from agent_gym.trainers.replay import ReplayBuffer, replay_rows
 from agent_gym.trainers.rows import DUMMY, Plan, Row, apply_level, build_rows, plan, shift_window
 from agent_gym.trainers.scoring import score_tokens
@@ -132,6 +132,7 @@ class AgentGRPOTrainer(PlayingTrainer):
             if policy is not None or rollout is not None:
                 raise ValueError("use_vllm=True makes a policy of its own; leave it out, or leave out policy= and rollout=")
             policy = make_engine_policy(args, model)
+        check_training_policy(policy)
         if rollout is not None and (policy is not None or flow is not None):
             raise ValueError("rollout= replaces policy and flow; pass either rollout, or policy and flow")
         if rollout is not None and args.workers is not None:
