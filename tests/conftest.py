@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from pages import MOST_GATED, gated
 
 settings.register_profile(
     "untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -88,8 +89,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Say whether those tests run."""
+    """Say whether those tests run, and which blocks of the pages cannot."""
+    blocks = gated()
+    named = ", ".join(f"{block.name} ({block.need})" for block in blocks)
     return [
-        f"{marker}: {'its tests run' if config.getoption(option) else f'its tests are deselected; {option} runs them'}"
-        for marker, option in OPT_IN.items()
+        f"README and docs: {len(blocks)} blocks need a GPU, a network or a key (at most {MOST_GATED}), and are held against the code only: {named}",
+        *(
+            f"{marker}: {'its tests run' if config.getoption(option) else f'its tests are deselected; {option} runs them'}"
+            for marker, option in OPT_IN.items()
+        ),
     ]
