@@ -151,6 +151,9 @@ class AgentDistillTrainer(AgentGRPOTrainer):
         self._taught_tokens = sum(row.num_trained for row in rows)
         return rows, dropped
 
+    def _estimates_advantages(self) -> bool:
+        return False  # they hold the teacher's opinion, which is known in the loss
+
     def _trains_everything(self) -> bool:
         return True  # the teacher has something to say of every action
 
