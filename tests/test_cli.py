@@ -16,7 +16,7 @@ from agent_gym.registration import ENVIRONMENTS
 from agent_gym.trajectory_io import load_trajectories
 
 HOTPOT = "AgentR1/HotpotQA-v0"
-COMMANDS = ("list", "play", "rollout", "eval", "train", "report", "data", "serve-search", "serve-papers")
+COMMANDS = ("list", "play", "rollout", "eval", "train", "report", "view", "data", "serve-search", "serve-papers")
 
 
 @pytest.fixture(autouse=True)

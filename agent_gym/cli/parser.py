@@ -357,7 +357,9 @@ def _view(commands: Any) -> None:
         "Served on 127.0.0.1 until Ctrl-C, or written as one HTML file that needs nothing beside it.",
         ["runs/first", "runs/first runs/second", "episodes.jsonl --no-browser --port 8080", "runs/first --output first.html"],
     )
-    parser.add_argument("paths", nargs="+", metavar="RUN_OR_FILE", help="a run's folder, or a trajectory file (.jsonl, .parquet); one or two")
+    parser.add_argument(
+        "paths", nargs="+", metavar="RUN_OR_FILE", help="a run's folder, or a trajectory file (.jsonl, .parquet); one or two"
+    )
     parser.add_argument("--output", metavar="FILE.html", help="write the page with everything in it, and serve nothing")
     parser.add_argument("--limit", type=_positive, metavar="N", help="of --output: at most N episodes of each file")
     parser.add_argument("--port", type=_port, default=0, metavar="P", help="port on 127.0.0.1; default: a free one")

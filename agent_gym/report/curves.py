@@ -11,7 +11,18 @@ from agent_gym.report.charts import Level, Marks, Series, draw_chart, moving_mea
 from agent_gym.report.markup import Markup, join, tag
 from agent_gym.runs import RunFolder
 
-__all__ = ["ARMS", "asset", "batch_curve", "both_widths", "ceiling_of", "curve_items", "figure_of", "learning_curve", "learning_curves", "points_of"]
+__all__ = [
+    "ARMS",
+    "asset",
+    "batch_curve",
+    "both_widths",
+    "ceiling_of",
+    "curve_items",
+    "figure_of",
+    "learning_curve",
+    "learning_curves",
+    "points_of",
+]
 
 
 @lru_cache(maxsize=16)
@@ -53,6 +64,14 @@ def batch_curve(records: Sequence[Mapping[str, Any]], figure: str) -> list[tuple
 def curve_items(
     records: Sequence[Mapping[str, Any]], summary: Mapping[str, Any], ceiling: float | None, figure: str
 ) -> list[Series | Marks | Level]:
+    """Return the lines and marks of a run's learning curve.
+
+    Args:
+        records: of the run.
+        summary: of the run, empty while there is none.
+        ceiling: of imitation, or None.
+        figure: what counts.
+    """
     train = batch_curve(records, figure)
     evals = [one for one in records if one["kind"] == "eval"]
     tests = {arm: dict(points_of(evals, arm)) for arm, *_ in ARMS}
@@ -139,6 +158,11 @@ def learning_curves(runs: Sequence[RunFolder], *, levels: Mapping[str, float] | 
 
 
 def ceiling_of(run: RunFolder) -> float | None:
+    """Return what the demonstrator of a warm start reaches, from 0 to 1; None where the run says nothing of it.
+
+    Args:
+        run: the folder.
+    """
     for source in (run.summary or {}, run.config):
         value = source.get("imitation_ceiling")
         if isinstance(value, (int, float)):

@@ -140,7 +140,9 @@ def _charts(title: str, lead: str, figures: Sequence[Markup | None], empty: str 
     if not found and not empty:
         return None
     body = tag("div", *found, class_="smalls") if found else tag("p", empty, class_="empty")
-    return tag("section", tag("h2", title), tag("p", lead, class_="sub") if found else None, body, *more, id=title.lower().replace(" ", "-"))
+    return tag(
+        "section", tag("h2", title), tag("p", lead, class_="sub") if found else None, body, *more, id=title.lower().replace(" ", "-")
+    )
 
 
 def _faults(runs: Sequence[Records]) -> Markup | None:
@@ -152,7 +154,9 @@ def _faults(runs: Sequence[Records]) -> Markup | None:
         for one in met[-_SHOWN_FAULTS:]:
             which = [tag("td", letter)] if len(runs) > 1 else []
             rows.append(
-                tag("tr", *which, tag("td", str(one["step"]), class_="number"), tag("td", one.get("fault")), tag("td", str(one.get("what"))))
+                tag(
+                    "tr", *which, tag("td", str(one["step"]), class_="number"), tag("td", one.get("fault")), tag("td", str(one.get("what")))
+                )
             )
     head = tag("tr", *[tag("th", word) for word in (("run", "update", "fault", "what") if len(runs) > 1 else ("update", "fault", "what"))])
     table = tag("div", tag("table", head, *rows), class_="scroll card") if rows else None
@@ -173,7 +177,9 @@ def _two_curves(runs: Sequence[RunFolder], everything: Sequence[Records]) -> Mar
             items.append(Series(f"{letter}: training batch, sampled (mean of 5)", moving_mean(batches), colour))
         for item in curve_items(records, run.summary or {}, None, figure_of(run)):
             if isinstance(item, Marks):
-                items.append(Marks(f"{letter}: {item.label}", item.points, colour + (" hollow" if "hollow" in item.kind else ""), item.shape))
+                items.append(
+                    Marks(f"{letter}: {item.label}", item.points, colour + (" hollow" if "hollow" in item.kind else ""), item.shape)
+                )
     if not items:
         return tag("section", tag("h2", "Learning curve"), tag("p", "Nothing was logged yet.", class_="empty"))
     chart = both_widths(items, f"{figure} per update", "update", (0.0, 1.0))
@@ -276,11 +282,22 @@ def render_overview(runs: Sequence[RunFolder], changed: Markup | None = None) ->
         )
     )
     parts.append(
-        _charts("Lengths", "Per update, on the training batches.", [_chart(everything, *names, dull=False) for names in _LENGTHS], "No length was logged yet.")
+        _charts(
+            "Lengths",
+            "Per update, on the training batches.",
+            [_chart(everything, *names, dull=False) for names in _LENGTHS],
+            "No length was logged yet.",
+        )
     )
     parts.append(_faults(everything))
     went = [_chart(everything, *names, dull=True) for names in _HOW_IT_WENT if names[0] != "reward"]
-    parts.append(_charts("How it went", "Per update, on the training batches.", [*went, _chart(everything, "loss", "Warm start: loss", dull=True, kind="warm_start")]))
+    parts.append(
+        _charts(
+            "How it went",
+            "Per update, on the training batches.",
+            [*went, _chart(everything, "loss", "Warm start: loss", dull=True, kind="warm_start")],
+        )
+    )
     record: list[Markup | None] = []
     for letter, run, records in zip(LETTERS, runs, everything, strict=False):
         name = f" of {letter}" if len(runs) > 1 else ""

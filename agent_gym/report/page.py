@@ -26,7 +26,17 @@ from agent_gym.report.transcript import pick_pair
 from agent_gym.runs import RunFolder, atomic_write
 from agent_gym.trajectory import Trajectory
 
-__all__ = ["PIECE", "learning_curve", "learning_curves", "render_page", "render_report", "what_changed", "write_page", "write_report", "write_viewer"]
+__all__ = [
+    "PIECE",
+    "learning_curve",
+    "learning_curves",
+    "render_page",
+    "render_report",
+    "what_changed",
+    "write_page",
+    "write_report",
+    "write_viewer",
+]
 
 PIECE = 200
 """Summaries of episodes that the page reads at a time."""
@@ -91,7 +101,11 @@ def render_page(title: str, lead: str, settings: Mapping[str, Any], overview: Ma
         tag(
             "footer",
             "Written by agent-gym. This page "
-            + ("comes from this machine and asks no other." if settings.get("served") else "is one file: it loads nothing and sends nothing."),
+            + (
+                "comes from this machine and asks no other."
+                if settings.get("served")
+                else "is one file: it loads nothing and sends nothing."
+            ),
         ),
     )
     body = tag("body", main, json_script("view", told), Markup(f"<script>{_script()}</script>"), *blocks)

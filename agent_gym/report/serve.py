@@ -123,7 +123,12 @@ def state_of(sources: Sequence[Source]) -> str:
     seen: list[Any] = []
     for source in sources:
         if source.run is not None:
-            for path in (source.run.path / "config.yaml", source.run.metrics_path, source.run.path / "summary.json", *(file.path for file in source.files())):
+            for path in (
+                source.run.path / "config.yaml",
+                source.run.metrics_path,
+                source.run.path / "summary.json",
+                *(file.path for file in source.files()),
+            ):
                 try:
                     status = path.stat()
                 except OSError:

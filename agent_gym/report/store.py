@@ -205,7 +205,7 @@ class Source:
         self._own_file = None if file is None else EpisodeFile(file)
         self._files: dict[str, EpisodeFile] = {}
         self._tokenizer = tokenizer
-        self._searched: Path | None | str = "never"
+        self._searched: Path | str | None = "never"
         self._lock = threading.Lock()
 
     def files(self) -> list[EpisodeFile]:

@@ -66,7 +66,7 @@ const oneStep = (episode, step) => {
   const rewritten = found.number > 0 && found.at === found.context.findIndex((segment) => segment.who === "a");
   const showPrompt = !(rewritten && view.diff);
   const answer = found.context[found.at + 1];
-  const feedback = facts.feedback || (answer && answer.who === "e" ? textsOf([answer]).join("") : "");
+  const feedback = facts.feedback.trim() || (answer && answer.who === "e" ? textsOf([answer]).join("").trim() : "");
   return [
     maskStrip([...prompt, action]),
     rewritten ? rewriteOf(episode, found) : null,
@@ -202,7 +202,7 @@ const drawCompare = () => {
   const both = [...left.keys()].filter((key) => right.has(key));
   const shown = compare.only && compare.only.checked ? both.filter(differs) : both;
   if (!shown.includes(compare.task)) compare.task = shown.find(differs) || shown[0] || "";
-  const state = JSON.stringify([compare.sides.map((file) => file && [file.index, file.generation]), shown, compare.task, compare.picks]);
+  const state = JSON.stringify([compare.sides.map((file) => file && [file.index, file.generation]), shown, compare.task, compare.picks, data.loading && data.files.some((file) => !file.done)]);
   if (state === compare.drawn) return;
   compare.drawn = state;
   const again = () => ((compare.picks = [0, 0]), drawCompare());
@@ -218,6 +218,8 @@ const drawCompare = () => {
   const task = el("select", { "data-task": true, onchange: () => ((compare.task = task.value), again()) }, shown.map((key) => el("option", { value: key, selected: key === compare.task }, label(key))));
   const active = document.activeElement.dataset || {};
   const focus = active.task !== undefined ? "[data-task]" : active.side !== undefined ? `[data-side="${active.side}"]` : "";
+  const waiting = data.loading && data.files.some((file) => !file.done);
+  const nothing = waiting ? "reading ..." : both.length ? "The outcome is the same for every task." : "No task is in both; choose two other occasions.";
   const panels = [left, right].map((rows, at) => {
     const found = rows.get(compare.task) || [];
     const panel = el("article", { class: "transcript", "data-panel": at });
@@ -230,7 +232,7 @@ const drawCompare = () => {
     el("p", { class: "sub" }, settings.runs.length > 1 ? "The same task in both runs." : "The same task on two occasions."),
     el("form", { class: "filters card", "aria-label": "what is compared", onsubmit: (event) => event.preventDefault() }, files(0), files(1), field(`Task (${number(shown.length)})`, task, "grow"), el("label", { class: "tick" }, compare.only, " only where the outcome differs")),
     shown.length ? tokenKey() : null,
-    shown.length ? el("div", { class: "pair" }, panels) : el("p", { class: "empty" }, both.length ? "The outcome is the same for every task." : "No task is in both; choose two other occasions."),
+    shown.length ? el("div", { class: "pair" }, panels) : el("p", { class: "empty" }, nothing),
   );
   const back = focus && home.querySelector(focus);
   if (back) back.focus();

@@ -8,7 +8,7 @@ const COLUMNS = [
   { key: "reward", title: "reward", value: (row) => row.reward ?? -Infinity, shown: (row) => number(row.reward), class: "number" },
   { key: "success", title: "solved", value: (row) => Number(row.success), shown: (row) => (row.success ? "yes" : "no") },
   { key: "turns", title: "turns", value: (row) => row.turns, shown: (row) => number(row.turns), class: "number" },
-  { key: "tokens", title: "tokens", value: (row) => row.tokens, shown: (row) => number(row.tokens), class: "number", about: "longest prompt with its action" },
+  { key: "tokens", title: "tokens", value: (row) => row.tokens, shown: (row) => number(row.tokens), class: "number slim", about: "longest prompt with its action" },
   { key: "stop", title: "ended by", value: (row) => row.stop, shown: (row) => words(row.stop), class: "wide" },
   { key: "version", title: "version", value: (row) => row.version, shown: (row) => number(row.version), class: "number wide", about: "optimiser steps behind the weights that played" },
 ];
