@@ -32,7 +32,7 @@ class Parity(AgentEnv):
     def _respond(self, action: Action) -> Outcome:
         if Parity.hook is not None:
             Parity.hook()
-        if self.number % 10 == 7:
+        if self.number % 12 == 0:
             raise EnvFault(f"the world of number {self.number} broke {HOSTILE[1]}")
         self.turn_number += 1
         paid = int(sum(action.token_ids) % 2)
