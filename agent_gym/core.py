@@ -19,9 +19,7 @@ is, id for id, the last prompt, the action, and the new turn.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium
@@ -36,6 +34,7 @@ from agent_gym._names import nearest
 from agent_gym.chat import Chat, Message, load_tokenizer
 from agent_gym.compat import let_text_through_array_conversion
 from agent_gym.context import ContextPolicy, Exchange, History, Summarise, TokenBudget, Window, parse_context
+from agent_gym.outcomes import Action, EnvFault, EnvTimeout, Observation, Outcome, PromptTooLong, TaskError
 from agent_gym.spaces import TokenBox
 from agent_gym.trajectory import StopReason
 
@@ -47,109 +46,10 @@ __all__ = ["Action", "AgentEnv", "EnvFault", "EnvState", "EnvTimeout", "Message"
 IdArray = NDArray[np.int64]
 StepResult = tuple[IdArray, float, bool, bool, dict[str, Any]]
 Prompt = tuple[int, ...] | Sequence[Message] | None
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 _OUTCOME_INFO = frozenset({"stop_reason", "is_success", "reward_parts", "feedback", "action_valid", "state_key"})
 _LIMITS = frozenset(
     {StopReason.RUNNING, StopReason.MAX_TURNS, StopReason.TIME_LIMIT, StopReason.CONTEXT_LIMIT, StopReason.DEADLINE, StopReason.ENV_FAULT}
 )
-
-
-class TaskError(ValueError):
-    """A task that cannot be begun as it stands.
-
-    Args:
-        field: of a row of the sample schema that is to blame, such as "prompt".
-        text: what is wrong.
-
-    Attributes:
-        field: see above. The text does not repeat it, since tasks come from elsewhere too.
-    """
-
-    def __init__(self, field: str, text: str) -> None:
-        super().__init__(text)
-        self.field = field
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.field, str(self))
-
-
-class PromptTooLong(TaskError):
-    """A task whose first prompt does not fit."""
-
-
-class EnvFault(RuntimeError):
-    """The world broke: a search server is down, a browser died. Not the model's mistake, and never paid or punished as one.
-
-    Raised inside an environment during a step it comes out as reward 0, truncated, `StopReason.ENV_FAULT`; out of `reset` it is raised.
-    """
-
-
-class EnvTimeout(EnvFault):
-    """The world did not answer within its time: a server that hangs. Counted apart (see `agent_gym.flows.Fault`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """What the environment has to say. Exactly one of the first three is given.
-
-    Attributes:
-        text: shown as a user message.
-        messages: chat messages, `{"role", "content"}` each.
-        token_ids: ids, taken as they are.
-        rewrite: False: these are only the new messages, appended behind the action. True: this is the whole next prompt.
-
-    Raises:
-        ValueError: unless exactly one of the three is given.
-    """
-
-    text: str | None = None
-    messages: Sequence[Message] | None = None
-    token_ids: Sequence[int] | None = None
-    rewrite: bool = False
-
-    def __post_init__(self) -> None:
-        if (self.text is not None) + (self.messages is not None) + (self.token_ids is not None) != 1:
-            raise ValueError(f"an Observation needs exactly one of text, messages and token_ids, not {self!r}")
-
-    def as_messages(self) -> tuple[Message, ...]:
-        """Return the observation as messages.
-
-        Returns:
-            The messages; none where it came as ids.
-        """
-        if self.text is not None:
-            return ({"role": "user", "content": self.text},)
-        return tuple(self.messages or ())
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """What the model did.
-
-    Attributes:
-        token_ids: the sampled ids up to and including the first end-of-turn id.
-        text: the same as text, control tokens as their literals, without the end of turn.
-    """
-
-    token_ids: tuple[int, ...]
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of an action.
-
-    Attributes:
-        observation: the environment's answer.
-        reward: of this step.
-        terminated: the task ended. Limits are the base class's business.
-        info: any of stop_reason, is_success, reward_parts, feedback, action_valid, state_key, and the keys of `AgentEnv.extra_info`.
-    """
-
-    observation: Observation
-    reward: float = 0.0
-    terminated: bool = False
-    info: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
 
 
 class AgentEnv(gymnasium.Env[IdArray, IdArray]):
@@ -403,7 +303,7 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
         self._expert = self.expert() if self._expert_actions else None
         text = _text_of(messages)
         self._state_key = text
-        return self._observe(), self._info(text, _NOTHING, 0.0, StopReason.RUNNING, rewritten=False, dropped=0)
+        return self._observe(), self._info(text, {}, 0.0, StopReason.RUNNING, rewritten=False, dropped=0)
 
     def step(self, action: Any) -> StepResult:
         """Act.
@@ -557,7 +457,7 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
     def _end_by_fault(self, fault: EnvFault, turn: int, dropped: int) -> StepResult:
         """End the episode: the world broke in the middle of the step."""
         self.turn, self._running, self.fault = turn, False, fault
-        info = self._info(f"environment fault: {fault}", _NOTHING, 0.0, StopReason.ENV_FAULT, rewritten=False, dropped=dropped)
+        info = self._info(f"environment fault: {fault}", {}, 0.0, StopReason.ENV_FAULT, rewritten=False, dropped=dropped)
         return self._observe(), 0.0, False, True, info
 
     def _conclude(self, action: Action, outcome: Outcome, turn: Exchange | None, prompt: Prompt, dropped: int) -> StepResult:

@@ -18,6 +18,7 @@ NAMES = (
     "tool_step",
     "turns",
     "rows",
+    "generation",
     "overlap",
     "contexts",
     "alfworld_step",

@@ -70,6 +70,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--vllm-engine", action="store_true", help="also run the tests that start the real vLLM engine (minutes; make test-vllm)"
     )
+    parser.addoption("--record-vllm", action="store_true", help="with --vllm-engine: write anew what the real engine answers")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

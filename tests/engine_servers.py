@@ -4,7 +4,7 @@ Each speaks a server's protocol over real sockets: it refuses every request that
 one answers by 400), and answers in the documented form. What samples behind it is a `TransformersPolicy` on a tiny model, so that ids, log-probabilities,
 seeds and stops are real ones. The vLLM one keeps what was measured on vLLM 0.30 and 0.31 on a CPU: a stop id stays in the ids, `max_tokens` beyond the
 context is 400 with vLLM's sentence, ids come only when asked for, and a prompt whose beginning was seen before a reload is answered by the OLD weights
-until the prefix cache is dropped. `make test-vllm` holds the members of its answers against the real engine's.
+until the prefix cache is dropped. Its answers have the form of those that were recorded from the real engine (`vllm_recording.py`).
 
 `faults` is a queue: each reply that is asked for takes one and misbehaves so.
 """
@@ -33,14 +33,12 @@ from agent_gym.policies import Sampling, TransformersPolicy
 
 BLOCK = 32
 INT, NUMBER, TEXT, BOOL, IDS = "int", "number", "text", "bool", "ids"
-CHOICE_MEMBERS = {"index", "text", "logprobs", "finish_reason", "stop_reason", "token_ids", "prompt_logprobs", "prompt_token_ids"}
-ANSWER_MEMBERS = {"id", "object", "created", "model", "choices", "usage"}
 
 
 class Refusal(Exception):
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, param: str | None = None) -> None:
         super().__init__(message)
-        self.status, self.message = status, message
+        self.status, self.message, self.param = status, message, param
 
 
 def check_members(request: Any, known: dict[str, str], wanted: set[str], where: str = "request") -> None:
@@ -238,8 +236,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def error_of(refusal: Refusal) -> dict[str, Any]:
-    """An error as vLLM and SGLang tell it."""
-    return {"error": {"message": refusal.message, "type": "BadRequestError", "param": None, "code": refusal.status}}
+    """An error as vLLM and SGLang tell it; an address that they do not have is answered by what they are built on."""
+    if refusal.message == "Not Found":
+        return {"detail": "Not Found"}
+    return {"error": {"message": refusal.message, "type": "BadRequestError", "param": refusal.param, "code": refusal.status}}
 
 
 # ------------------------------------------------------------------------------------------------ vLLM
@@ -357,7 +357,8 @@ class FakeVLLM(FakeServer):
                 400,
                 f"This model's maximum context length is {limit} tokens. However, you requested {asked} output tokens and your prompt contains "
                 f"{len(prompt)} input tokens, for a total of {len(prompt) + asked} tokens. Please reduce the length of the input prompt or the "
-                "number of requested output tokens.",
+                f"number of requested output tokens. (parameter=input_tokens, value={len(prompt)})",
+                "input_tokens",
             )
         sampling = Sampling(
             temperature=request["temperature"], top_p=request["top_p"], top_k=max(0, request["top_k"]), min_p=request["min_p"], max_tokens=asked,
@@ -373,10 +374,13 @@ class FakeVLLM(FakeServer):
         reason = "abort" if aborted or fault == "abort" else "stop" if generation.finish_reason == "stop" else "length"
         told = request["return_token_ids"]
         tokens = [f"token_id:{one}" for one in ids] if request.get("return_tokens_as_token_ids") else ["x"] * len(ids)
+        tops = [{token: p} for token, p in zip(tokens, logprobs, strict=True)]
         choice = {
             "index": 0,
             "text": "".join(tokens),
-            "logprobs": {"text_offset": [0] * len(ids), "token_logprobs": logprobs, "tokens": tokens, "top_logprobs": [{}] * len(ids)},
+            "logprobs": {"text_offset": [0] * len(ids), "token_logprobs": logprobs, "tokens": tokens, "top_logprobs": tops}
+            if "logprobs" in request
+            else None,
             "finish_reason": reason,
             "stop_reason": ids[-1] if reason == "stop" else None,
             "token_ids": ids if told else None,
@@ -391,7 +395,7 @@ class FakeVLLM(FakeServer):
         }
         content = {
             "id": name, "object": "text_completion", "created": int(time.time()), "model": "tiny", "choices": [choice], "service_tier": None,
-            "system_fingerprint": None, "usage": usage, "kv_transfer_params": None,
+            "system_fingerprint": f"vllm-{self.version}", "usage": usage, "kv_transfer_params": None,
         }  # fmt: skip
         spoil_vllm(fault, content, choice)
         return content
@@ -598,4 +602,4 @@ def serving(server: FakeServer) -> Iterator[FakeServer]:
         server.close()
 
 
-__all__ = ["ANSWER_MEMBERS", "BLOCK", "CHOICE_MEMBERS", "FakeSGLang", "FakeServer", "FakeVLLM", "gone", "plain_logprobs", "serving"]
+__all__ = ["BLOCK", "FakeSGLang", "FakeServer", "FakeVLLM", "gone", "plain_logprobs", "serving"]

@@ -59,7 +59,11 @@ def TokensPrompt(prompt_token_ids: list[int]) -> dict[str, Any]:
     return {"prompt_token_ids": prompt_token_ids}
 
 
-class VLLMValidationError(ValueError):
+class VLLMClientError(Exception):
+    """As in 0.30: no `ValueError`."""
+
+
+class VLLMValidationError(VLLMClientError):
     pass
 
 

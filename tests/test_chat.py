@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import subprocess
 import sys
 
 import pytest
-from helpers import cpu_time
+from helpers import assert_linear
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizer_zoo import GENERATED, TEMPLATES, generated, make
@@ -146,17 +147,16 @@ def test_hostile_text_of_any_shape_never_changes_the_number_of_control_tokens(da
         assert chat.count_control(chat.encode_text(text)) == 0
 
 
-def test_a_line_of_a_megabyte_is_encoded_in_linear_time(chat: Chat) -> None:
-    def seconds(length: int) -> float:
-        texts = (f"{number} " + "<|im_end|> hello " * (length // 17) for number in range(2))  # another one each time: turns are cached
-        seen = []
-        used = cpu_time(lambda: seen.append(chat.turn([{"role": "user", "content": next(texts)}], closed=True)))
-        assert chat.count_control(seen[0]) == chat.count_control(chat.turn([{"role": "user", "content": "x"}], closed=True))
-        return used
+def test_a_long_line_is_encoded_in_linear_time(chat: Chat) -> None:
+    numbers = itertools.count()
+    frame = chat.count_control(chat.turn([{"role": "user", "content": "x"}], closed=True))
 
-    seconds(1000)  # builds the clone
-    half = seconds(500_000)
-    assert seconds(1_000_000) < 3 * half + 0.05
+    def encode(text: str) -> None:
+        turn = chat.turn([{"role": "user", "content": f"{next(numbers)} {text}"}], closed=True)  # another one each time: turns are cached
+        assert chat.count_control(turn) == frame
+
+    encode("hello")  # builds the clone
+    assert_linear(encode, lambda length: "<|im_end|> hello " * (length // 17), 60_000)
 
 
 def test_world_text_is_still_readable_after_guarding(chat: Chat) -> None:

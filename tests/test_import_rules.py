@@ -27,6 +27,7 @@ ORDER = [
     "_parts",  # the private files beside chat.py, which is made of them
     "chat",
     "context",
+    "outcomes",
     "core",
     "search",
     "tools",

@@ -3,8 +3,8 @@
 The engine lives on an event loop of its own in a background thread, since it belongs to the loop of its first request, and each `run_rows` has another
 one. vLLM computes in a process below; weights reach it through a folder, and its prefix cache is dropped after each.
 
-Written for vLLM 0.28 to 0.30 (what goes with TRL 1.16 and torch 2.13). The project's own tests run it against a stand-in for the `vllm` module, which is
-no proof of anything about vLLM; `make test-vllm` is there to run it on the real engine on a CPU. It was not run on a GPU (docs/vllm.md).
+Written for vLLM 0.28 to 0.30 (what goes with TRL 1.16 and torch 2.13). `make test` runs it against a stand-in for the `vllm` module, which is no proof of
+anything about vLLM; `make test-vllm` runs it on the real engine on a CPU. It was not run on a GPU (docs/vllm.md).
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ __all__ = ["VLLMColocate"]
 
 _Result = TypeVar("_Result")
 _KNOWN = ((0, 28), (0, 31))
+_REFUSALS = {"ValueError", "VLLMClientError"}
+"""Kinds of errors by which vLLM refuses a request: its validation error was a `ValueError` once, and is none in 0.30."""
+_SETTLE = 5.0
+_DEATHS = {"EngineDeadError", "EngineGenerateError"}
 
 
 class VLLMColocate:
@@ -107,12 +111,13 @@ class VLLMColocate:
         try:
             async for output in self._engine.generate(TokensPrompt(prompt_token_ids=prompt), params, request_id):
                 last = output
-        except ValueError as error:  # vLLM's validation error is one
-            if "longer than" in str(error) or "context length" in str(error):
-                raise ContextFull from error
-            raise
         except Exception as error:
-            if type(error).__name__ not in ("EngineDeadError", "EngineGenerateError"):
+            kinds = {kind.__name__ for kind in type(error).__mro__}
+            if kinds & _REFUSALS:
+                if "longer than" in str(error) or "context length" in str(error):
+                    raise ContextFull from error
+                raise ValueError(f"vLLM refused the request: {error}") from error
+            if not kinds & _DEATHS:
                 raise
             raise EngineError(f"vLLM's engine in this process has ended: {error}. It cannot be started again; see its own log") from error
         if last is None or len(last.outputs) != 1:
@@ -156,4 +161,14 @@ class VLLMColocate:
         engine, self._engine = self._engine, None
         if engine is not None:
             engine.shutdown()
+            self._loop.submit(_settle()).result()
             self._loop.abandon()
+
+
+async def _settle() -> None:
+    """Let the engine's own tasks on this loop end: it cancels them without waiting for them."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=_SETTLE)

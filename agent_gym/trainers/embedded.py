@@ -31,7 +31,7 @@ from agent_gym.trainers.advantages import get_advantage
 from agent_gym.trainers.environments import EnvironmentMaker
 from agent_gym.trainers.kinds import get_trainer
 from agent_gym.trainers.presets import DEFAULT_ENV, get_preset
-from agent_gym.trainers.presets.base import PPO_DEFAULTS, EmbeddedConfig, Preset
+from agent_gym.trainers.presets.base import EmbeddedConfig, Preset
 from agent_gym.trainers.replay import ReplayBuffer, keep_in_run
 from agent_gym.trainers.run_callback import RunCallback
 from agent_gym.trainers.teacher import check_teacher
@@ -270,7 +270,7 @@ class _Run:
 
     def critic_settings(self) -> dict[str, Any]:
         """The fields of AgentPPOConfig that the settings hold; a warm-up is counted in updates here, and in optimiser steps there."""
-        settings = {**PPO_DEFAULTS, **self.config.ppo}
+        settings = {**self.preset.ppo_defaults, **self.config.ppo}
         return {**settings, "critic_warmup_updates": self.config.num_iterations * settings.get("critic_warmup_updates", 0)}
 
     def updates_of(self, checkpoint: Path) -> int:

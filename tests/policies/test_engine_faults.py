@@ -127,11 +127,11 @@ def test_a_hung_request_ends_in_the_server_when_its_caller_gives_up(server: Any)
 def test_abort_ends_what_is_in_flight_and_nothing_else(server: Any, can_abort: bool) -> None:
     sglang = isinstance(server, FakeSGLang)
     server.missing = set() if can_abort or sglang else {"/abort_requests"}
-    server.slow = 30.0
     policy = KINDS["sglang" if sglang else "vllm"][1](server.url)
 
     async def run() -> tuple[list[Generation], Generation]:
         await policy.connect()
+        server.slow = 30.0
         flying = [asyncio.create_task(policy.generate(PROMPT, Sampling(max_tokens=4, seed=number))) for number in range(3)]
         while server.running < 3:
             await asyncio.sleep(0.01)

@@ -53,6 +53,11 @@ def test_it_keeps_the_contract_over_several_event_loops(arm: ColocateArm) -> Non
     assert engine.calls[-1] == "shutdown"
 
 
+def test_a_refusal_of_an_older_engine_is_one_too(arm: ColocateArm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fake_vllm, "VLLMValidationError", type("VLLMValidationError", (ValueError,), {}))
+    asyncio.run(CHECKS["impossible_prompts_are_refused"](arm))
+
+
 def test_without_the_reset_it_fails_the_contract(arm: ColocateArm, monkeypatch: pytest.MonkeyPatch) -> None:
     async def nothing(self: fake_vllm.AsyncLLM) -> bool:
         return True

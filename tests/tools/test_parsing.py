@@ -422,7 +422,7 @@ def test_reading_takes_linear_time(name: str, case: str) -> None:
 def test_the_check_of_linear_time_finds_the_usual_regular_expression() -> None:
     pattern = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
     with pytest.raises(AssertionError):
-        assert_linear(pattern.findall, HOSTILE["open tags"], 1536)
+        assert_linear(pattern.findall, HOSTILE["open tags"], 512)
 
 
 @pytest.mark.parametrize("name", ["hermes", "qwen3_coder", "llama3_json", "search_tags"])

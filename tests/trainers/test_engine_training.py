@@ -263,8 +263,9 @@ def test_a_run_from_the_command_line_measures_and_trains_with_the_server(
 
 
 def test_a_server_that_is_not_there_fails_the_run_with_what_to_do(
-    tmp_path: Path, tiny_model: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, tiny_model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("agent_gym.policies.engine._LONGEST_DELAY", 0.01)  # between the tries
     words = ["train", "AgentR1/HotpotQA-v0", "--model", tiny_model, "--output-dir", str(tmp_path / "run")]
     for setting in ("use_vllm=true", "vllm_mode=server", "vllm_server_base_url=http://127.0.0.1:9", "vllm_server_timeout=0", "max_steps=1",
                     "num_generations=2", "per_device_train_batch_size=4"):  # fmt: skip

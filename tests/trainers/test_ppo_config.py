@@ -10,6 +10,7 @@ import pytest
 
 from agent_gym.trainers import AgentGRPOConfig, AgentPPOConfig
 from agent_gym.trainers.kinds import TRAINERS, get_trainer
+from agent_gym.trainers.presets import PRESETS, get_preset
 from agent_gym.trainers.presets.base import PPO_DEFAULTS, PPO_KEYS, EmbeddedConfig
 
 
@@ -87,7 +88,11 @@ def test_trainers_are_found_by_name() -> None:
 
 
 def test_settings_of_the_critic_in_an_embedded_run() -> None:
-    assert set(PPO_DEFAULTS) <= set(PPO_KEYS) <= set(AgentPPOConfig.__dataclass_fields__)
+    assert set(PPO_KEYS) <= set(AgentPPOConfig.__dataclass_fields__)
+    for preset in map(get_preset, PRESETS):
+        assert set(PPO_DEFAULTS) <= set(preset.ppo_defaults) <= set(PPO_KEYS)
+        EmbeddedConfig(algorithm="ppo", num_generations=1, ppo=dict(preset.ppo_defaults))
+    assert get_preset("AgentR1/ALFWorld-v0").ppo_defaults["gamma"] < 1
     config = EmbeddedConfig(algorithm="ppo", num_generations=1, ppo={"critic_epochs": 4})
     assert config.advantage == "step_gae" and EmbeddedConfig().advantage == "grpo"
     assert EmbeddedConfig(algorithm="ppo", advantage="token_gae").advantage == "token_gae"

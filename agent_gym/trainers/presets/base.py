@@ -82,7 +82,7 @@ class EmbeddedConfig:
             `AgentGRPOConfig`); empty replays nothing.
         workers: where the environments of the training live (see `agent_gym.flows.parse_workers`); None for this process. Evaluations play here.
         on_fault: what is done about faults: "drop" goes on without what they spoilt, "stop" ends the run (see `agent_gym.flows.FAULTS`).
-        ppo: settings of the critic: any of `PPO_KEYS`, fields of `AgentPPOConfig`; what is left out is as in `PPO_DEFAULTS`.
+        ppo: settings of the critic: any of `PPO_KEYS`, fields of `AgentPPOConfig`; what is left out is as in the preset's `ppo_defaults`.
         distill: the teacher and how it is learned from: any of `DISTILL_KEYS`, fields of `AgentDistillConfig`.
     """
 
@@ -187,6 +187,7 @@ class Preset(ABC):
         env_kwargs: its keywords besides the split; JSON, since run folders keep them.
         splits: see `Splits`.
         config: the type of the settings; its defaults are the preset's.
+        ppo_defaults: of the settings of the critic.
     """
 
     env_id: ClassVar[str]
@@ -196,6 +197,7 @@ class Preset(ABC):
     env_kwargs: ClassVar[Mapping[str, Any]]
     splits: ClassVar[Splits]
     config: ClassVar[type[EmbeddedConfig]]
+    ppo_defaults: ClassVar[Mapping[str, Any]] = PPO_DEFAULTS
 
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """Return the tokenizer of the run; it is kept with each checkpoint.
