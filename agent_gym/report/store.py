@@ -140,10 +140,11 @@ class EpisodeFile:
                 line = file.readline()
                 if not line.endswith(b"\n"):  # the end, or a line that is still being written
                     return
-                start, self._read_to = self._read_to, self._read_to + len(line)
+                start = self._read_to
                 if start == 0 and b'"format"' not in line[:64]:
                     raise ValueError(f"{self.path} is no trajectory file: its first line is not the header that agent-gym writes")
                 found = parse_line(line, self.path, f"{self.path}, byte {start}")
+                self._read_to = start + len(line)
                 if found is not None:
                     self._places.append((start, len(line)))
                     self._summaries.append(episode_summary(found))

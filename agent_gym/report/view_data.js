@@ -96,12 +96,15 @@ const loadFile = async (file) => {
 const loadAll = async () => {
   if (data.loading) return;
   data.loading = true;
-  try {
-    for (const file of data.files) if (!file.done) await loadFile(file);
-    data.problem = "";
-  } catch (error) {
-    data.problem = String(error.message || error);
+  const problems = [];
+  for (const file of data.files) {
+    try {
+      if (!file.done) await loadFile(file);
+    } catch (error) {
+      problems.push(`${nameOf(file)} could not be read further: ${error.message || error}`);
+    }
   }
+  data.problem = problems.join("; ");
   data.loading = false;
   changed();
 };

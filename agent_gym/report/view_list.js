@@ -119,13 +119,12 @@ const drawList = () => {
   const part = list.order.length === total ? several(total) : `${number(list.order.length)} of ${several(total)}`;
   const solved = list.order.filter((row) => row.success).length;
   const waiting = data.files.some((file) => !file.done) && data.loading ? ", more are being read" : "";
-  tableStatus.textContent = data.problem
-    ? `The episodes could not be read: ${data.problem}`
-    : total || waiting
+  tableStatus.textContent = total || waiting
       ? `${part}${waiting}; ${number(solved)} solved`
       : settings.live
         ? "No episode yet. Those of the first update appear here as soon as it is done."
         : "There are no episodes here.";
+  if (data.problem) tableStatus.append(` ${data.problem}`);
   put(pager);
   if (pages > 1) {
     const turn = (by, title) => el("button", { type: "button", class: "plain", disabled: list.page + by < 0 || list.page + by >= pages, onclick: () => ((list.page += by), drawList()) }, title);

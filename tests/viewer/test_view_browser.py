@@ -484,3 +484,15 @@ def test_a_run_without_anything_says_so(browser: Any, tmp_path: Path) -> None:
         ):
             visit(browser, server.url, part)
             until(browser, "return document.body.innerText.includes(arguments[0])", words)
+
+
+def test_a_damaged_file_says_so_and_the_others_are_shown(browser: Any, runs: tuple[RunFolder, RunFolder], tmp_path: Path) -> None:
+    shutil.copytree(runs[0].path / "trajectories", tmp_path / "run" / "trajectories")
+    run = RunFolder.create(tmp_path / "run", runs[0].config)
+    run.trajectories_path("train").write_text('{"format": "agent-gym-trajectories", "version": 1}\n{"task_id": 5}\n', encoding="utf-8")
+    others = len(run.load_trajectories("warm_start")) + len(run.load_trajectories("final"))
+    with ViewServer([open_source(run.path)]) as server:
+        visit(browser, server.url, "episodes")
+        until(browser, "return document.querySelector('.status')?.textContent.includes('training could not be read further')")
+        assert shown_count(browser).startswith(f"{others} episodes") and len(column(browser, 0)) == others
+    assert all("500 (Internal Server Error)" in entry["message"] for entry in browser.get_log("browser"))
