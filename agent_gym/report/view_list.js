@@ -120,10 +120,10 @@ const drawList = () => {
   const solved = list.order.filter((row) => row.success).length;
   const waiting = data.files.some((file) => !file.done) && data.loading ? ", more are being read" : "";
   tableStatus.textContent = total || waiting
-      ? `${part}${waiting}; ${number(solved)} solved`
-      : settings.live
-        ? "No episode yet. Those of the first update appear here as soon as it is done."
-        : "There are no episodes here.";
+    ? `${part}${waiting}; ${number(solved)} solved`
+    : settings.live
+      ? "No episode yet. Those of the first update appear here as soon as it is done."
+      : "There are no episodes here.";
   if (data.problem) tableStatus.append(` ${data.problem}`);
   put(pager);
   if (pages > 1) {

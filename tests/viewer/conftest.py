@@ -32,8 +32,6 @@ def train_arguments(model: str, folder: Path, *more: str, updates: int = 3) -> l
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory, tiny_model: str) -> tuple[RunFolder, RunFolder]:
     """Two runs of the same tasks with other settings."""
-    if os.environ.get("VIEW_DEV"):
-        return RunFolder.open("/work/tmp/s/viewer/t1"), RunFolder.open("/work/tmp/s/viewer/t2")  # DEV
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(Path(__file__).parent))
