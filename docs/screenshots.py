@@ -47,7 +47,11 @@ def take(
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
     browser.get("about:blank")
     browser.get(address)
-    time.sleep(1.5)
+    for _ in range(100):
+        time.sleep(0.3)
+        if "reading ..." not in str(browser.execute_script("return document.body.innerText")):
+            break
+    time.sleep(0.7)
     if script:
         browser.execute_script(script)
         time.sleep(0.5)
@@ -85,7 +89,7 @@ def main() -> None:
             take(browser, one.url + episode, args.out / "viewer-episode.png", height=980, script=HOVER)
             take(browser, one.url + episode, args.out / "viewer-dark.png", height=980, dark=True, script=HOVER)
             take(browser, one.url + episode, args.out / "viewer-telephone.png", width=390, height=844)
-            take(browser, f"{third.url}#/episode/{args.rewritten_step}", args.out / "viewer-diff.png", height=980)
+            take(browser, f"{third.url}#/episode/{args.rewritten_step}", args.out / "viewer-diff.png", width=960, height=880)
             take(browser, two.url, args.out / "viewer-two-runs.png")
             take(browser, f"{two.url}#/compare", args.out / "viewer-side-by-side.png", height=980)
         finally:

@@ -193,7 +193,7 @@ def _two_curves(runs: Sequence[RunFolder], everything: Sequence[Records]) -> Mar
 
 def _two_tables(runs: Sequence[RunFolder], everything: Sequence[Records]) -> Markup:
     """The figures of two runs beside each other."""
-    rows = []
+    rows: list[tuple[Any, list[str]]] = []
     for name, words in (("warm_start", "before"), ("final", "after")):
         for arm, arm_words, *_ in ARMS:
             rows.append((f"{words} training, {arm_words}", [_share(((run.summary or {}).get(name) or {}).get(arm)) for run in runs]))
@@ -202,17 +202,33 @@ def _two_tables(runs: Sequence[RunFolder], everything: Sequence[Records]) -> Mar
     rows.append(("episodes", [f"{sum(one.get('rollout/episodes') or 0 for one in records):,.0f}" for records in train]))
     seconds = [(run.summary or {}).get("seconds") for run in runs]
     rows.append(("wall time", [f"{one / 60:.1f} min" if isinstance(one, (int, float)) else "-" for one in seconds]))
+    table = tag("table", _two_heads("what counts: " + figure_of(runs[0])), *_two_rows(rows), class_="figures")
     differing = _differences(runs)
-    head = tag("tr", tag("th", "what counts: " + figure_of(runs[0])), *[tag("th", tag("span", f"{letter}", class_=f"run {colour}")) for letter, colour in zip(LETTERS, _COLOURS, strict=True)])  # fmt: skip
-    body = [tag("tr", tag("td", name), *[tag("td", value, class_="value") for value in values]) for name, values in [*rows, *differing]]
-    return tag("section", tag("div", tag("table", head, *body, class_="figures"), class_="scroll card"), class_="two")
+    apart = tag("table", _two_heads("setting"), *_two_rows(differing), class_="figures") if differing else None
+    more = (
+        tag("details", tag("summary", f"{len(differing)} settings differ"), tag("div", apart, class_="scroll"), open=len(differing) <= 8)
+        if differing
+        else None
+    )
+    return tag("section", tag("div", table, class_="scroll card"), more, class_="two")
+
+
+def _two_heads(words: str) -> Markup:
+    letters = [tag("th", tag("span", letter, class_=f"run {colour}")) for letter, colour in zip(LETTERS, _COLOURS, strict=True)]
+    return tag("tr", tag("th", words), *letters)
+
+
+def _two_rows(rows: Sequence[tuple[Any, list[str]]]) -> list[Markup]:
+    return [tag("tr", tag("td", name), *[tag("td", value, class_="value") for value in values]) for name, values in rows]
 
 
 def _differences(runs: Sequence[RunFolder]) -> list[tuple[Any, list[str]]]:
     """Settings that two runs have apart."""
     settings = [dict(_flat(run.config)) for run in runs]
-    names = [name for name in {**settings[0], **settings[1]} if settings[0].get(name) != settings[1].get(name)]
-    return [(tag("code", name), [one.get(name, "-") for one in settings]) for name in names[:40]]
+    values = {name: [one.get(name, "") for one in settings] for name in {**settings[0], **settings[1]}}
+    nothing = ("", "{}", "[]")  # a setting that one of two versions does not know yet is no difference
+    apart = {name: pair for name, pair in values.items() if pair[0] != pair[1] and not all(one in nothing for one in pair)}
+    return [(tag("code", name), [one or "-" for one in pair]) for name, pair in apart.items()]
 
 
 def _metric_table(records: Records, of: str) -> Markup | None:

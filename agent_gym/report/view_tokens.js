@@ -46,10 +46,10 @@ const ROLES = {
 const tip = el("div", { id: "tip", role: "tooltip", hidden: true });
 
 const describe = ({ segment, at, count, place, kind }) => {
-  const lines = [`id ${segment.ids.slice(at, at + count).join(", ")}   place ${place}`];
+  const lines = [`id ${segment.ids.slice(at, at + count).join(", ")} \u00b7 place ${place}`];
   if (kind !== "e") {
     const logprob = segment.logprobs && segment.logprobs[at];
-    lines.push(typeof logprob === "number" ? `log-probability ${logprob.toFixed(4)}   p ${Math.exp(logprob).toPrecision(3)}` : "log-probability not recorded");
+    lines.push(typeof logprob === "number" ? `log-probability ${logprob.toFixed(4)} \u00b7 p ${Math.exp(logprob).toPrecision(3)}` : "log-probability not recorded");
     const advantage = segment.advantages && segment.advantages[at];
     lines.push(typeof advantage === "number" ? `advantage ${advantage >= 0 ? "+" : ""}${advantage.toFixed(4)}` : "advantage not recorded");
   }

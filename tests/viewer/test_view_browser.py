@@ -50,7 +50,9 @@ def open_list(browser: Any, address: str, count: int) -> None:
 
 def column(browser: Any, number: int) -> list[str]:
     return list(
-        browser.execute_script("return [...document.querySelectorAll('.episodes tbody tr')].map((row) => row.cells[arguments[0]].innerText)", number)
+        browser.execute_script(
+            "return [...document.querySelectorAll('.episodes tbody tr')].map((row) => row.cells[arguments[0]].innerText)", number
+        )
     )
 
 
