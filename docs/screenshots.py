@@ -90,7 +90,7 @@ def main() -> None:
             take(browser, one.url + episode, args.out / "viewer-dark.png", height=980, dark=True, script=HOVER)
             take(browser, one.url + episode, args.out / "viewer-telephone.png", width=390, height=844)
             take(browser, f"{third.url}#/episode/{args.rewritten_step}", args.out / "viewer-diff.png", width=960, height=880)
-            take(browser, two.url, args.out / "viewer-two-runs.png")
+            take(browser, two.url, args.out / "viewer-two-runs.png", script="window.scrollTo(0, 480)")
             take(browser, f"{two.url}#/compare", args.out / "viewer-side-by-side.png", height=980)
         finally:
             browser.quit()
