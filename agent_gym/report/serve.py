@@ -79,7 +79,8 @@ class _Handler(JsonHandler):
             raise Refused(500, str(error)) from error
 
     def _source(self, run: str) -> Source:
-        return list(self.server.content.sources)[_count(run)]
+        content: _Content = self.server.content
+        return content.sources[_count(run)]
 
     def _page(self, content: _Content) -> None:
         title, lead = title_of(content.sources)
