@@ -72,7 +72,12 @@ class TrainDisplay:
         self._bar.stop()
 
     def say(self, text: str, style: str = "") -> None:
-        """Print a line above the bars."""
+        """Print a line above the bars.
+
+        Args:
+            text: printed as it is, without markup.
+            style: of rich; none when empty.
+        """
         if self._silent:
             return
         target = self._bar.console if self._live else self.screen

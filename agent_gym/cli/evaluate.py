@@ -50,6 +50,9 @@ def run(args: argparse.Namespace) -> int:
 
     Returns:
         0.
+
+    Raises:
+        UsageError: for `--baselines` where an environment names no players without a model.
     """
     run_folder = run_of_model(args)
     file = file_of(args, run_folder)

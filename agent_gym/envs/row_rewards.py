@@ -72,7 +72,11 @@ def register_reward(name: str) -> Callable[[_Function], _Function]:
 
 
 def reward_names() -> list[str]:
-    """Return the registered names, sorted."""
+    """Return the registered names, sorted.
+
+    Returns:
+        The names, those of data sources among them.
+    """
     return sorted(_FUNCTIONS)
 
 

@@ -52,12 +52,23 @@ class Spent:
 
     @classmethod
     def now(cls) -> Spent:
-        """Return the clocks of this thread; where its waits are not counted, there is always one more."""
+        """Return the clocks of this thread; where its waits are not counted, there is always one more.
+
+        Returns:
+            A reading, of use only beside another one of the same thread.
+        """
         waits = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw if hasattr(resource, "RUSAGE_THREAD") else next(_COUNT)
         return cls(time.perf_counter(), time.thread_time(), waits)
 
     def add_since(self, begin: Spent) -> Spent:
-        """Add what was spent since then."""
+        """Add what was spent since then.
+
+        Args:
+            begin: a reading of `now` in this thread.
+
+        Returns:
+            This object.
+        """
         now = Spent.now()
         self.wall += now.wall - begin.wall
         self.computing += now.computing - begin.computing
@@ -97,7 +108,11 @@ class Pace:
 
 
 class Timed:
-    """Awaits a coroutine and adds up how long it keeps the event loop busy, without the time it waits."""
+    """Awaits a coroutine and adds up how long it keeps the event loop busy, without the time it waits.
+
+    Args:
+        coroutine: awaited once.
+    """
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         self.coroutine = coroutine
@@ -250,7 +265,11 @@ class EnvCalls:
             self.seconds += time.perf_counter() - begin
 
     def close(self, env: gymnasium.Env[Any, Any]) -> None:
-        """Close the environment; one that is still busy in a thread there, when it comes back."""
+        """Close the environment; one that is still busy in a thread there, when it comes back.
+
+        Args:
+            env: the one whose calls these are.
+        """
         if self.left_behind is not None:
             self.left_behind.add_done_callback(lambda _: env.close())
         else:

@@ -118,7 +118,7 @@ def predictions(model: Qwen3ForCausalLM, batch: Batch) -> tuple[torch.Tensor, to
         batch: n ids in it are to be learned.
 
     Returns:
-        Logits, shape (n, vocabulary), and targets, shape (n,).
+        Logits, shape (n, vocabulary), of the model's dtype, and targets, shape (n,), int64.
     """
     hidden = model.model(input_ids=batch.ids).last_hidden_state[:, :-1]
     targets = batch.targets[:, 1:]
@@ -135,7 +135,7 @@ def shuffled(number: int, rng: np.random.Generator, size: int) -> Iterator[NDArr
         size: how many at a time.
 
     Yields:
-        Indices, shape (size,).
+        Indices, shape (size,), int64.
     """
     waiting = np.empty(0, dtype=np.int64)
     while True:

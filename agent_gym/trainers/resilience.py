@@ -39,7 +39,12 @@ _TRAINER_STATE = "trainer_state.json"
 
 
 class ResilientTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL's classes are partly untyped
-    """TRL's trainer with whole checkpoints and guarded rows. Its subclass plays the episodes, and says what else it remembers."""
+    """TRL's trainer with whole checkpoints and guarded rows. Its subclass plays the episodes, and says what else it remembers.
+
+    Args:
+        *args: as for `trl.GRPOTrainer`.
+        **kwargs: as for `trl.GRPOTrainer`.
+    """
 
     make_env: EnvironmentMaker
     args: Any
@@ -92,7 +97,11 @@ class ResilientTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
             raise TooManyFaults(f"no row of this generation batch ({asked} episodes) can be played. The last, {self.faults.latest}")
 
     def get_train_dataloader(self) -> Any:
-        """Return TRL's loader of the training rows; a row that raises comes out of it as one that says so (see `GuardedRows`)."""
+        """Return TRL's loader of the training rows; a row that raises comes out of it as one that says so (see `GuardedRows`).
+
+        Returns:
+            The loader, prepared by accelerate.
+        """
         rows = self.train_dataset
         if isinstance(rows, torch.utils.data.IterableDataset) or not hasattr(rows, "__getitem__"):
             # a stream cannot go on behind an error

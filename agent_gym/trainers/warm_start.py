@@ -155,7 +155,7 @@ def name_ids(tokenizer: PreTrainedTokenizerBase, *splits: str) -> NDArray[np.int
         splits: whose names; all when none is given.
 
     Returns:
-        The ids, int64.
+        The ids, int64, shape (names,).
 
     Raises:
         ValueError: if a name is not one token.
@@ -299,7 +299,7 @@ def copy_accuracy(model: Qwen3ForCausalLM, probes: Sequence[Trajectory], names: 
     Args:
         model: the model.
         probes: expert episodes.
-        names: boolean, shape (vocabulary,): which ids are names.
+        names: bool, shape (vocabulary,): which ids are names.
 
     Returns:
         A number in [0, 1].
