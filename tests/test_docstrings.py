@@ -17,6 +17,7 @@ PACKAGE = Path(__file__).parent.parent / "agent_gym"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 # Programs, which run in a process of their own and hold nothing for others. (Nor do modules without any definition, which need no mention.)
 WITHOUT_ALL = {"envs/textworld/generator.py", "envs/webshop/guard.py", "tools/sandbox/launcher.py", "tools/sandbox/runner.py"}
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 ARRAYS = {"NDArray", "IdArray", "FloatArray", "Tensor"}
 UNDOCUMENTED_ERRORS = {"NotImplementedError", "AssertionError"}  # what is not written yet, and what cannot happen
 SECTIONS = ("Args", "Attributes", "Returns", "Yields", "Raises")
@@ -57,7 +58,9 @@ def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
         if isinstance(node, ast.If):
             yield from statements([*node.body, *node.orelse])
         elif isinstance(node, ast.Try):
-            yield from statements([*node.body, *(each for handler in node.handlers for each in handler.body), *node.orelse, *node.finalbody])
+            yield from statements(
+                [*node.body, *(each for handler in node.handlers for each in handler.body), *node.orelse, *node.finalbody]
+            )
 
 
 def exported(tree: ast.Module) -> set[str] | None:
@@ -260,7 +263,11 @@ def without_all(source: str, path: str) -> str | None:
     tree = parsed(source)
     names = exported(tree)
     if names is None:
-        return None if path in WITHOUT_ALL or not any(isinstance(each, Function | ast.ClassDef | ast.Assign) for each in tree.body) else "no __all__"
+        return (
+            None
+            if path in WITHOUT_ALL or not any(isinstance(each, Function | ast.ClassDef | ast.Assign) for each in tree.body)
+            else "no __all__"
+        )
     if "__getattr__" in {each.name for each in tree.body if isinstance(each, Function)}:
         return None  # names come when they are asked for
     bound = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
@@ -272,9 +279,18 @@ def without_all(source: str, path: str) -> str | None:
 def lent(source: str) -> set[str]:
     """The names that a public module's `__all__` takes from private modules, as `module:name` with the module's last part."""
     tree = parsed(source)
-    taken = [node for node in statements(tree.body) if isinstance(node, ast.ImportFrom) and (node.module or "").rpartition(".")[2].startswith("_")]
+    taken = [
+        node
+        for node in statements(tree.body)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").rpartition(".")[2].startswith("_")
+    ]
     names = exported(tree) or set()
-    return {f"{(node.module or '').rpartition('.')[2]}:{each.name}" for node in taken for each in node.names if (each.asname or each.name) in names}
+    return {
+        f"{(node.module or '').rpartition('.')[2]}:{each.name}"
+        for node in taken
+        for each in node.names
+        if (each.asname or each.name) in names
+    }
 
 
 # ------------------------------------------------------------------------------------------------ the package

@@ -236,7 +236,7 @@ class RolloutEnv:
         space, stops = self.env.action_space, sampling.stop_token_ids
         if not stops:
             stops = tuple(getattr(self.env.unwrapped, "end_of_turn_ids", ()))
-        return replace(sampling, stop_token_ids=stops, max_tokens=min(sampling.max_tokens, space.max_length))  # type: ignore[attr-defined]
+        return replace(sampling, stop_token_ids=stops, max_tokens=min(sampling.max_tokens, space.max_length))  # type: ignore[attr-defined]  # a TokenBox
 
     async def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> NDArray[np.int64]:
         """Begin an episode.

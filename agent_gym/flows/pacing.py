@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -29,7 +30,7 @@ from agent_gym.flows.base import DeadlineReached
 try:
     import resource
 except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
+    resource = None  # type: ignore[assignment]  # whoever uses it asks what it has
 
 __all__ = ["EnvCalls", "Pace", "Spent", "Timed"]
 
@@ -120,7 +121,7 @@ class Timed:
 
     def __await__(self) -> Generator[Any, Any, Any]:
         steps = self.coroutine.__await__()
-        resume: Callable[[], Any] = lambda: next(steps)  # noqa: E731
+        resume: Callable[[], Any] = partial(next, steps)
         while True:
             begin = Spent.now()
             try:
@@ -132,10 +133,9 @@ class Timed:
             try:
                 value = yield waits_for
             except BaseException as error:  # noqa: BLE001  # cancellation and all else belong to the coroutine
-                thrown = error
-                resume = lambda thrown=thrown: steps.throw(thrown)  # type: ignore[misc]  # noqa: E731
+                resume = partial(steps.throw, error)
             else:
-                resume = lambda value=value: steps.send(value)  # type: ignore[misc]  # noqa: E731
+                resume = partial(steps.send, value)
 
 
 class EnvCalls:

@@ -88,7 +88,7 @@ class _RowLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # transforme
     is_sliding = False
 
     def __init__(self, owner: RowCache, key: tuple[int, int], value: tuple[int, int]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()  # type: ignore[no-untyped-call]  # the same
         self.owner, self.key_place, self.value_place = owner, key, value
         self.is_initialized = True
 

@@ -346,7 +346,7 @@ class _Learner:
         logits, targets = predictions(self.model, batch)
         loss = functional.cross_entropy(logits, targets)
         self.adamw.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()  # type: ignore[no-untyped-call]  # torch does not type it
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.max_grad_norm)
         self.adamw.step()
         return float(loss.detach()), float((logits.argmax(-1) == targets).float().mean())
@@ -414,7 +414,7 @@ def imitate(
     done = 0
 
     def measure() -> float:
-        model.eval()  # type: ignore[no-untyped-call]
+        model.eval()  # type: ignore[no-untyped-call]  # transformers does not type it
         value = success(model)
         model.train()
         return value
@@ -450,5 +450,5 @@ def imitate(
                 "needed for reinforcement learning to have something to begin with; try another seed, more max_steps or more demonstrations"
             )
         full = config.more_steps
-    model.eval()  # type: ignore[no-untyped-call]
+    model.eval()  # type: ignore[no-untyped-call]  # transformers does not type it
     return ImitationResult(step, measured)

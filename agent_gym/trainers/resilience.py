@@ -105,10 +105,10 @@ class ResilientTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         rows = self.train_dataset
         if isinstance(rows, torch.utils.data.IterableDataset) or not hasattr(rows, "__getitem__"):
             # a stream cannot go on behind an error
-            return super().get_train_dataloader()  # type: ignore[no-untyped-call,unused-ignore]
+            return super().get_train_dataloader()  # type: ignore[no-untyped-call,unused-ignore]  # partly untyped base
         self.train_dataset = GuardedRows(rows)
         try:
-            return super().get_train_dataloader()  # type: ignore[no-untyped-call,unused-ignore]
+            return super().get_train_dataloader()  # type: ignore[no-untyped-call,unused-ignore]  # partly untyped base
         finally:
             self.train_dataset = rows
 
@@ -134,7 +134,7 @@ class ResilientTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         losses = self._gather([float(self._tr_loss)])  # before anything is written, which may fail on one rank
         self._waiting_loss = sum(losses) / len(losses)
         if self.args.push_to_hub:  # which uploads the folder in the background, under the name that it is written with
-            super()._save_checkpoint(model, trial)  # type: ignore[no-untyped-call,unused-ignore]
+            super()._save_checkpoint(model, trial)  # type: ignore[no-untyped-call,unused-ignore]  # partly untyped base
             return
         folder = Path(self._get_output_dir(trial))
         name = f"checkpoint-{self.state.global_step}"
@@ -145,7 +145,7 @@ class ResilientTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         failure = ""
         self._staging = str(staging)
         try:
-            super()._save_checkpoint(model, trial)  # type: ignore[no-untyped-call,unused-ignore]
+            super()._save_checkpoint(model, trial)  # type: ignore[no-untyped-call,unused-ignore]  # partly untyped base
             self._name_best(staging, folder)
             if self.args.should_save:
                 sync_folder(staging / name)
@@ -193,7 +193,7 @@ class ResilientTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
     # ------------------------------------------------------------------------------------------------ reading
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[no-untyped-call,unused-ignore]
+        super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[no-untyped-call,unused-ignore]  # partly untyped base
         self._resumes = checkpoint is not None
         path = None if checkpoint is None else Path(checkpoint) / STATE_FILE
         if path is None or not path.is_file():  # a checkpoint of an earlier version

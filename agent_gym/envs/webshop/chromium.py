@@ -103,7 +103,7 @@ class BrowserOptions:
             RuntimeError: Without Chromium or its driver, or without a display for a window.
         """
         try:
-            import selenium  # noqa: F401
+            import selenium  # noqa: F401  # only whether it is there
         except ImportError as error:
             raise ImportError('browser=True needs selenium: pip install "agentr1-gym[browser]"') from error
         self.programs()
@@ -409,7 +409,7 @@ def _client_config(address: str, timeout: float) -> Any:
 
     return ClientConfig(
         remote_server_addr=address,
-        timeout=timeout,  # type: ignore[arg-type]
+        timeout=timeout,  # type: ignore[arg-type]  # declared a whole number, used as any
         proxy=Proxy({"proxyType": "direct"}),
         websocket_timeout=timeout,
         websocket_interval=0.002,
