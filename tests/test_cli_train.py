@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from helpers import require
 
 from agent_gym.cli import main
 from agent_gym.cli import train as train_module
@@ -236,8 +237,15 @@ def test_the_embedded_dry_run_shows_its_settings(capsys: pytest.CaptureFixture[s
 
 @pytest.mark.slow
 def test_the_embedded_smoke_run_is_whole_and_its_evaluation_repeats_exactly(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "--smoke", "--output-dir", "run", "--set", "eval_tasks=20"]) == 0
+    assert main(["train", "--smoke", "--output-dir", "run", "--set", "eval_tasks=20", "--set", "report_to=tensorboard"]) == 0
     run = RunFolder.open("run")
+    require("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    reported = EventAccumulator(str(run.path / "tensorboard")).Reload().Scalars("train/reward")
+    assert [(one.step, one.value) for one in reported] == [
+        (record["step"] * run.config["settings"]["num_iterations"], pytest.approx(record["reward"])) for record in run.metrics("train")
+    ]
     assert run.summary is not None and set(run.summary["final"]) == {"sampled", "greedy"} and run.summary["updates"] == 2
     page = run.report_path.read_text(encoding="utf-8")
     for part in ("imitation ceiling", "RL begins", "held out, greedy", "Before reinforcement learning"):

@@ -25,6 +25,7 @@ from agent_gym.trainers.environments import read_row
 from agent_gym.trainers.grpo import AgentGRPOTrainer
 from agent_gym.trainers.kinds import TRAINERS
 from agent_gym.trainers.replay import keep_in_run
+from agent_gym.trainers.reporting import reporting
 from agent_gym.trainers.run_callback import RunCallback
 from agent_gym.trajectory import Trajectory
 
@@ -52,7 +53,9 @@ def train_recipe(recipe: Recipe, folder: Path, display: TrainDisplay, *, resume:
     """
     began = time.monotonic()
     notes: list[str] = []
-    args = build_args(recipe, folder / "checkpoints", elsewhere=False, notes=notes, disable_tqdm=True, log_level="error")
+    args = build_args(
+        recipe, folder / "checkpoints", elsewhere=False, notes=notes, disable_tqdm=True, log_level="error", **_named(recipe, folder)
+    )
     for note in notes:
         display.say(f"note: {note}", "yellow")
     with user_mistakes(TypeError, RuntimeError):
@@ -64,6 +67,11 @@ def train_recipe(recipe: Recipe, folder: Path, display: TrainDisplay, *, resume:
         return _train(recipe, trainer, planned, folder, display, began=began, resume=resume, interrupt=interrupt)
     finally:
         trainer.close()
+
+
+def _named(recipe: Recipe, folder: Path) -> dict[str, Any]:
+    """The name under which the run is reported, where the recipe gives none."""
+    return {} if "run_name" in recipe.trainer else {"run_name": folder.resolve().name}
 
 
 def _train(
@@ -105,7 +113,8 @@ def _train(
     if checkpoint is not None and _is_last(checkpoint):
         trainer.finish_from(checkpoint)
     else:
-        with interrupt(callback.request_stop, lambda text: display.say(text, "yellow")):
+        resumed = None if checkpoint is None else int(checkpoint.name.removeprefix("checkpoint-"))
+        with interrupt(callback.request_stop, lambda text: display.say(text, "yellow")), reporting(trainer, run.path, resumed):
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint is not None else None)
     if callback.stopped:
         return None

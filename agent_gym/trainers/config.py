@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from agent_gym.flows.workers import parse_workers
 from agent_gym.trainers.advantages import check_advantage
 from agent_gym.trainers.replay import CORRECTIONS
+from agent_gym.trainers.reporting import check_trackers
 from agent_gym.trainers.rows import LEVELS
 
 try:
@@ -140,6 +141,7 @@ class AgentGRPOConfig(GRPOConfig):  # type: ignore[misc,unused-ignore]  # TRL's 
                 self.num_generations_eval = 1
         super().__post_init__()  # type: ignore[no-untyped-call,unused-ignore]  # partly untyped base
         self.workers = parse_workers(self.workers)
+        check_trackers(list(self.report_to or ()))
         if alone:
             self.num_generations = 1
         _check_choices(self)
@@ -220,6 +222,11 @@ _REFUSED: tuple[tuple[str, Any, str], ...] = (
     ("cache_implementation", None, "TRL's generation is not used; the policy keeps its own cache"),
     ("use_transformers_continuous_batching", False, "TRL's generation is not used; give the trainer a policy"),
     ("max_tool_calling_iterations", None, "the environment ends the episode; use max_turns"),
+    (
+        "include_num_input_tokens_seen",
+        "no",
+        "it would log 0: what is counted is not what a micro-step holds here; see batch/trained_tokens",
+    ),
     ("remove_unused_columns", False, "it would remove env_id, env_kwargs, seed and options from the rows"),
 )
 

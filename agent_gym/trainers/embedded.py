@@ -33,6 +33,7 @@ from agent_gym.trainers.kinds import get_trainer
 from agent_gym.trainers.presets import DEFAULT_ENV, get_preset
 from agent_gym.trainers.presets.base import EmbeddedConfig, Preset
 from agent_gym.trainers.replay import ReplayBuffer, keep_in_run
+from agent_gym.trainers.reporting import reporting
 from agent_gym.trainers.run_callback import RunCallback
 from agent_gym.trainers.teacher import check_teacher
 
@@ -230,7 +231,8 @@ class _Run:
             use_cpu=True,
             bf16=False,
             dataloader_pin_memory=False,
-            report_to="none",
+            report_to=list(config.report_to) or "none",
+            run_name=self.run.path.resolve().name,
             disable_tqdm=True,
             log_level="error",
             **({"replay_ratio": config.replay["ratio"]} if "ratio" in config.replay else {}),
@@ -259,7 +261,9 @@ class _Run:
             self.run.mark_resumed(self.updates_of(checkpoint))
         else:
             self.run.mark_begun_again()
-        with _threads(), nullcontext() if interrupt is None else interrupt(callback.request_stop):
+        resumed = None if checkpoint is None else int(checkpoint.name.removeprefix("checkpoint-"))
+        stops = nullcontext() if interrupt is None else interrupt(callback.request_stop)
+        with _threads(), stops, reporting(trainer, self.run.path, resumed):
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint is not None else None)
         self.run.save_trajectories("last_batch", trainer.trajectories[:_KEPT_EPISODES])
         if callback.stopped:

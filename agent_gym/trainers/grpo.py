@@ -29,8 +29,8 @@ from agent_gym.trainers.advantages import Advantages, get_advantage, screen, zer
 from agent_gym.trainers.config import AgentGRPOConfig
 from agent_gym.trainers.engine import EngineWeights, make_engine_policy
 from agent_gym.trainers.environments import as_dataset, as_datasets, as_tokenizer, routed
+from agent_gym.trainers.figures import batch_metrics, completions_table
 from agent_gym.trainers.losses import LossFigures, ratio_weights, token_losses
-from agent_gym.trainers.metrics import batch_metrics, completions_table
 from agent_gym.trainers.replay import ReplayBuffer, replay_rows
 from agent_gym.trainers.rows import DUMMY, Plan, Row, apply_level, build_rows, plan, shift_window
 from agent_gym.trainers.scoring import score_tokens

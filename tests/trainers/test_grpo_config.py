@@ -72,6 +72,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"gamma": 1.1}, "outside"),
     ({"drop_zero_variance": True, "advantage": "reinforce"}, "does not compare"),
     ({"drop_zero_variance": True, "advantage": "gigpo"}, "compares more than the returns"),
+    ({"include_num_input_tokens_seen": "all"}, "batch/trained_tokens"),
     ({"advantage": "step_gae"}, "needs the values of a critic"),
     ({"advantage": "token_gae"}, "needs the values of a critic"),
     ({"advantage": "gigpo", "advantage_kwargs": {"similarty": 0.9}}, "there are similarity, step_weight"),

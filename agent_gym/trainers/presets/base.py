@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
@@ -14,6 +14,7 @@ from agent_gym.trainers.advantages import check_advantage
 from agent_gym.trainers.critic_settings import check_critic_settings
 from agent_gym.trainers.distill_settings import check_distill_settings, is_address
 from agent_gym.trainers.kinds import get_trainer
+from agent_gym.trainers.reporting import check_trackers, parse_trackers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM
@@ -84,6 +85,7 @@ class EmbeddedConfig:
         on_fault: what is done about faults: "drop" goes on without what they spoilt, "stop" ends the run (see `agent_gym.flows.FAULTS`).
         ppo: settings of the critic: any of `PPO_KEYS`, fields of `AgentPPOConfig`; what is left out is as in the preset's `ppo_defaults`.
         distill: the teacher and how it is learned from: any of `DISTILL_KEYS`, fields of `AgentDistillConfig`.
+        report_to: "tensorboard", "wandb" or "trackio", or several (`agent_gym.trainers.reporting`); the run folder has everything without them.
     """
 
     updates: int = 50
@@ -107,6 +109,7 @@ class EmbeddedConfig:
     ppo: Mapping[str, Any] = field(default_factory=dict)
     distill: Mapping[str, Any] = field(default_factory=dict)
     on_fault: str = "drop"
+    report_to: str | Sequence[str] = ()
 
     def __post_init__(self) -> None:
         """Take a mapping for the warm start, as a configuration file gives it, and check the sizes.
@@ -121,6 +124,8 @@ class EmbeddedConfig:
         object.__setattr__(self, "advantage", self.advantage or kind.advantage)
         check_advantage(self.advantage, self.advantage_kwargs, critic=kind.critic)
         object.__setattr__(self, "workers", parse_workers(self.workers))
+        object.__setattr__(self, "report_to", parse_trackers(self.report_to))
+        check_trackers(self.report_to)
         unknown = sorted(set(self.ppo) - set(PPO_KEYS))
         if unknown or (self.ppo and not kind.critic):
             what = f"unknown are {', '.join(unknown)}" if unknown else f"algorithm={self.algorithm!r} has no critic"
