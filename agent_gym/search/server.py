@@ -82,7 +82,7 @@ def serve(searcher: Searcher, host: str = "127.0.0.1", port: int = 0, **limits: 
         **limits: `max_body_bytes`, `max_queries`, `max_k` of `SearchServer`.
 
     Returns:
-        The server, not yet started.
+        The server, which answers nobody until it is entered or run.
     """
     return SearchServer(searcher, host, port, **limits)
 

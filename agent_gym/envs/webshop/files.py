@@ -52,7 +52,7 @@ def find_files(data_dir: str | Path, *, num_products: int | None = None, human: 
         human: Insist on the instructions of people.
 
     Returns:
-        The paths.
+        The product file, the attribute file, and the human instructions where they are there.
 
     Raises:
         FileNotFoundError: Naming what is missing and what to do.
@@ -92,7 +92,7 @@ def cached_key(files: ShopFiles, num_products: int | None, cache_dir: Path) -> s
         cache_dir: Where the hash is remembered.
 
     Returns:
-        The digits.
+        A text that fits into a file name.
     """
     paths = [path for path in files if path is not None]
     stats = [os.stat(path) for path in paths]

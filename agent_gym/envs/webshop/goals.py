@@ -179,7 +179,7 @@ class Goals(Sequence[Goal]):
             chance: A random number, at least 0 and below 1.
 
         Returns:
-            The index.
+            The index; uniformly drawn where the goals are people's.
         """
         indices = self.split(split)
         if self._weights is None:
@@ -199,7 +199,7 @@ class Goals(Sequence[Goal]):
             index: Of the goal.
 
         Returns:
-            A positive number; 1 for all goals of people.
+            Relative to the weights of the other goals; 1 for all goals of people.
         """
         return 1.0 if self._weights is None else float(self._weights[self._rows(self._order[index])])
 
@@ -247,7 +247,7 @@ def price_of(product: Product, seed: int) -> float:
         seed: Of the shop's prices.
 
     Returns:
-        The price.
+        The same number in every process.
     """
     if len(product.prices) == 1:
         return product.prices[0]

@@ -68,7 +68,7 @@ def search_page(instruction: str | None) -> list[Part]:
         instruction: As in `results_page`.
 
     Returns:
-        The parts.
+        The strings of the page in order, each with its kind.
     """
     parts: list[Part] = [(TEXT, "WebShop")]
     if instruction is not None:
@@ -91,7 +91,7 @@ def results_page(
         has_next: Whether the button to the next page is there.
 
     Returns:
-        The parts.
+        The strings of the page in order, each with its kind.
     """
     parts = _head(instruction)
     parts += (PUSH, BACK), (TEXT, f"Page {page} (Total results: {total})")
@@ -116,7 +116,7 @@ def item_page(instruction: str | None, product: Product, chosen: str, *, show_at
         show_attributes: Whether the button to the attributes is there.
 
     Returns:
-        The parts.
+        The strings of the page in order, each with its kind.
     """
     kept = product.parts
     if kept is None:
@@ -152,7 +152,7 @@ def sub_page(instruction: str | None, product: Product, name: str) -> list[Part]
         name: Of the button: "Description", "Features", "Reviews" or "Attributes".
 
     Returns:
-        The parts.
+        The strings of the page in order, each with its kind.
     """
     parts = _head(instruction)
     parts += _BACK_AND_PREVIOUS
@@ -178,7 +178,7 @@ def done_page(asin: str, chosen: Mapping[str, str], score: float | None) -> list
         score: From 0 to 1.
 
     Returns:
-        The parts.
+        The strings of the page in order, each with its kind.
     """
     options = json.dumps(dict(chosen), sort_keys=True)
     for character in "<>&'":

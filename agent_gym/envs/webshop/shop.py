@@ -63,7 +63,7 @@ class Rules:
             **changes: Fields of this class, which win.
 
         Returns:
-            The rules.
+            Rules with score, special searches, moves after the purchase and empty pages.
         """
         return cls(**{"show_score": True, "debug_queries": True, "search_after_purchase": True, "empty_pages": True, **changes})
 
@@ -144,7 +144,7 @@ class Shop:
             product: Of this shop.
 
         Returns:
-            The price.
+            Dollars; see `price_of`.
         """
         return price_of(product, self.price_seed)
 
