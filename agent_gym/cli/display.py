@@ -11,7 +11,7 @@ from typing import Any
 
 from agent_gym.cli.common import console, progress_bar, quiet_transformers
 
-__all__ = ["TrainDisplay", "sparkline"]
+__all__ = ["TrainDisplay"]
 
 _BARS = "▁▂▃▄▅▆▇█"
 _LINES = 20  # of a phase, where there is no terminal

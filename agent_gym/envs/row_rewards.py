@@ -30,7 +30,6 @@ __all__ = [
     "RowReward",
     "RowRewards",
     "final_answer",
-    "find_function",
     "own_reward",
     "register_reward",
     "reward_names",
@@ -75,7 +74,7 @@ def reward_names() -> list[str]:
     """Return the registered names, sorted.
 
     Returns:
-        The names, those of data sources among them.
+        The names; empty where none is registered.
     """
     return sorted(_FUNCTIONS)
 

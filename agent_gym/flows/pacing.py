@@ -32,7 +32,7 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]  # whoever uses it asks what it has
 
-__all__ = ["EnvCalls", "Pace", "Spent", "Timed"]
+__all__ = ["EnvCalls", "Pace"]
 
 BLOCKED_SECONDS = 0.005 if hasattr(resource, "RUSAGE_THREAD") else 0.02
 """A call that waits longer than this without computing has blocked the event loop. Where the system counts how often a thread gave its

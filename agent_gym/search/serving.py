@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, ClassVar, TypeVar
 
-__all__ = ["JsonHandler", "JsonServer", "ListeningServer", "Refused"]
+__all__ = ["JsonHandler", "JsonServer", "Refused"]
 
 _log = logging.getLogger(__name__)
 _Self = TypeVar("_Self", bound="JsonServer")

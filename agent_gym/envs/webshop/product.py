@@ -16,7 +16,7 @@ from typing import Any
 
 from agent_gym.envs.webshop.json_stream import CatalogueError
 
-__all__ = ["DEFAULT_PRICE", "NO_ATTRIBUTES", "Product", "clean_line", "clean_text", "is_listed", "parse_product", "search_text"]
+__all__ = ["DEFAULT_PRICE", "NO_ATTRIBUTES", "Product", "clean_line", "is_listed", "parse_product", "search_text"]
 
 DEFAULT_PRICE = 100.0
 """Dollars, where a record names no price."""
