@@ -90,12 +90,15 @@ class Generation:
         finish_reason: "stop" (an end-of-turn id was sampled), "length" (cut off at `max_tokens`), "context" (cut off where the model's context was
             full; without ids where it left no room for any) or "abort" (broken off from outside).
         policy_version: the optimiser step of the weights that sampled it.
+        token_exact: the ids are the very ones that were sampled, behind the very prompt that was shown; False where they were made of a reply's text
+            (`agent_gym.policies.OpenAIPolicy`), which no trainer takes.
     """
 
     token_ids: IdArray
     logprobs: FloatArray | None = None
     finish_reason: str = "stop"
     policy_version: int = 0
+    token_exact: bool = True
 
     def __post_init__(self) -> None:
         """Make the arrays read-only and check that there is one log-probability per id.
@@ -201,6 +204,7 @@ class Trajectory:
         steps: the transitions in order.
         final_observation: the observation after the last step, shape (n,), int64; empty when there is none.
         metrics: numbers that are no reward (F1, recall, ...), of the last step's info.
+        token_exact: every action is the very ids that were sampled; see `Generation`.
     """
 
     env_id: str = ""
@@ -214,6 +218,7 @@ class Trajectory:
     steps: Sequence[Step] = ()
     final_observation: IdArray = field(default_factory=lambda: _ids(()))
     metrics: Mapping[str, float] = field(default_factory=dict)
+    token_exact: bool = True
 
     def __post_init__(self) -> None:
         """Freeze the steps and the final observation."""

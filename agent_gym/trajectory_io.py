@@ -146,7 +146,13 @@ def _rebuild(
         )
         before = np.concatenate([observation, action])
     final = np.concatenate([before[: shared[-1]], np.asarray(rest[-1], dtype=np.int64)])
-    return Trajectory(steps=built, final_observation=final, **{key: _decode(head[key]) for key in _HEAD})
+    exact = bool(head.get("token_exact", True))
+    return Trajectory(steps=built, final_observation=final, token_exact=exact, **{key: _decode(head[key]) for key in _HEAD})
+
+
+def _head_record(trajectory: Trajectory) -> dict[str, Any]:
+    mark = {} if trajectory.token_exact else {"token_exact": False}  # said where it is not the rule
+    return {**{key: _encode(getattr(trajectory, key)) for key in _HEAD}, **mark}
 
 
 def _step_record(step: Step) -> dict[str, Any]:
@@ -169,9 +175,7 @@ def _to_json(trajectory: Trajectory) -> str:
         for (shared, rest), step in zip(observations[:-1], trajectory.steps, strict=True)
     ]
     shared, rest = observations[-1]
-    return _dumps(
-        {**{key: _encode(getattr(trajectory, key)) for key in _HEAD}, "steps": steps, "final_observation": [shared, rest.tolist()]}
-    )
+    return _dumps({**_head_record(trajectory), "steps": steps, "final_observation": [shared, rest.tolist()]})
 
 
 def _from_json(record: Mapping[str, Any]) -> Trajectory:
@@ -391,7 +395,7 @@ def _save_parquet(path: Path, trajectories: Iterable[Trajectory]) -> None:
             "action_ids": [step.action_ids for step in trajectory.steps],
             "logprobs": [step.logprobs for step in trajectory.steps],
             "rewards": [float(step.reward) for step in trajectory.steps],
-            "head": _dumps({key: _encode(getattr(trajectory, key)) for key in _HEAD}),
+            "head": _dumps(_head_record(trajectory)),
             "steps": [_dumps(_step_record(step)) for step in trajectory.steps],
         }
 

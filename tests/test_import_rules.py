@@ -46,6 +46,7 @@ ORDER = [
     "trainers",
     "adapters.trl",  # the one adapter that stands beside the trainers
     "report",
+    "comparison",
     "testing",
     "cli",
 ]

@@ -35,7 +35,7 @@ from agent_gym.trajectory import Trajectory
 if TYPE_CHECKING:
     from agent_gym.evaluation import Evaluation
 
-__all__ = ["Measured", "arms_of", "folder_of", "measure", "run", "save"]
+__all__ = ["Measured", "arms_of", "folder_of", "measure", "run", "save", "which_tasks"]
 
 DEFAULT_TASKS = 200
 HELD_OUT = ("test", "valid_seen", "validation")
@@ -49,11 +49,19 @@ def run(args: argparse.Namespace) -> int:
         args: see `parser.py`.
 
     Returns:
-        0.
+        0, or 1 where one of several policies failed.
 
     Raises:
-        UsageError: for `--baselines` where an environment names no players without a model.
+        UsageError: where nothing is named to be measured, or options do not go together.
     """
+    if args.policies or args.policies_file or args.engine == "openai":
+        from agent_gym.cli.compare import compare
+
+        return compare(args)
+    if args.model is None:
+        raise UsageError("what is measured? --model M for one, or --policy NAME=WHAT for each of several")
+    _without_servers(args)
+    args.arms = args.arms or "both"
     run_folder = run_of_model(args)
     file = file_of(args, run_folder)
     if file is not None:
@@ -62,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         return evaluate_file(args, file, run_folder)
     env_id, keywords, defaults = what_to_play(args, run_folder, evaluated=True)
     check_env_kwargs(env_id, keywords)
-    split, first, chosen_by = _which_tasks(args, env_id, keywords, defaults)
+    split, first, chosen_by = which_tasks(args, env_id, keywords, defaults)
     baselines = baselines_of(env_id)
     if args.baselines and not baselines:
         raise UsageError(f"--baselines: {env_id} names no players without a model; leave it out")
@@ -99,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
             **({"engine": args.engine, "url": args.url} if args.url else {}),
         }
     )
-    folder = folder_of(args.output_dir, env_id, player, split, args.seed, asked)
+    folder = folder_of(args.output_dir, env_id, player.name, split, args.seed, asked)
     measure(
         args,
         player,
@@ -112,6 +120,16 @@ def run(args: argparse.Namespace) -> int:
         first=first,
     )
     return 0
+
+
+def _without_servers(args: argparse.Namespace) -> None:
+    """Options of openai servers say nothing without one."""
+    names = ("api_key_env", "price_in", "price_out", "price_cached", "prices", "requests_per_minute", "tokens_per_minute", "concurrency")
+    given = [name for name in names if getattr(args, name) is not None]
+    if given:
+        raise UsageError(
+            f"--{given[0].replace('_', '-')} is for servers of text: give --policy NAME=openai:URL, or --engine openai --url URL"
+        )
 
 
 @dataclass(frozen=True)
@@ -226,10 +244,23 @@ def file_of(args: argparse.Namespace, run_folder: RunFolder | None) -> Asked | N
     )
 
 
-def _which_tasks(
+def which_tasks(
     args: argparse.Namespace, env_id: str, keywords: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> tuple[str | None, int, str]:
-    """The split, the first task, and how that came about where nobody said so: tasks that are not trained on."""
+    """Choose the tasks: those that are not trained on, unless somebody says otherwise.
+
+    Args:
+        args: of the command.
+        env_id: of the environment.
+        keywords: of the environment.
+        defaults: by which the model's run was evaluated.
+
+    Returns:
+        The split, the first task, and how that came about where nobody said so.
+
+    Raises:
+        UsageError: for a split of an environment that has none.
+    """
     from agent_gym.evaluation import EVAL_SEEDS
 
     names = keyword_names(env_id)
@@ -272,16 +303,19 @@ def arms_of(args: argparse.Namespace, player: Player) -> dict[str, float | None]
     return arms
 
 
-def folder_of(output_dir: str | None, what: str, player: Player, split: str | None, seed: int, asked: Mapping[str, Any]) -> Path:
+def folder_of(
+    output_dir: str | None, what: str, name: str, split: str | None, seed: int, asked: Mapping[str, Any], *, file: str = "evaluation.json"
+) -> Path:
     """Return where the evaluation goes: never over another one.
 
     Args:
         output_dir: that the command names.
         what: is evaluated, an environment or a file.
-        player: that is evaluated.
+        name: of what is evaluated.
         split: of the tasks.
         seed: of the evaluation.
         asked: everything that makes it this one.
+        file: in which that is written down.
 
     Returns:
         The folder.
@@ -290,34 +324,34 @@ def folder_of(output_dir: str | None, what: str, player: Player, split: str | No
         UsageError: if another evaluation lies in it.
     """
     if output_dir is not None:
-        if not _free(Path(output_dir), asked):
+        if not _free(Path(output_dir), asked, file):
             raise UsageError(
-                f"--output-dir {output_dir} holds another evaluation ({_what_differs(Path(output_dir), asked)}); choose another folder"
+                f"--output-dir {output_dir} holds another evaluation ({_what_differs(Path(output_dir), asked, file)}); choose another folder"
             )
         return Path(output_dir)
-    words = [what.split("/")[-1], Path(player.name).name or player.name, split or "", f"seed{seed}"]
-    name = "-".join(re.sub(r"[^A-Za-z0-9._]+", "-", word).strip("-") for word in words if word)
-    folder, number = Path("evals") / name, 2
-    while not _free(folder, asked):
-        folder, number = Path("evals") / f"{name}-{number}", number + 1
+    words = [what.split("/")[-1], Path(name).name or name, split or "", f"seed{seed}"]
+    base = "-".join(re.sub(r"[^A-Za-z0-9._]+", "-", word).strip("-") for word in words if word)
+    folder, number = Path("evals") / base, 2
+    while not _free(folder, asked, file):
+        folder, number = Path("evals") / f"{base}-{number}", number + 1
     return folder
 
 
-def _asked(folder: Path) -> Mapping[str, Any]:
+def _asked(folder: Path, file: str) -> Mapping[str, Any]:
     try:
-        content = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
+        content = json.loads((folder / file).read_text(encoding="utf-8"))
         return dict(content.get("asked") or {})
     except (OSError, ValueError, AttributeError, TypeError):
         return {}
 
 
-def _free(folder: Path, asked: Mapping[str, Any]) -> bool:
+def _free(folder: Path, asked: Mapping[str, Any], file: str) -> bool:
     """No evaluation lies there, or this very one."""
-    return not (folder / "evaluation.json").exists() or _asked(folder) == asked
+    return not (folder / file).exists() or _asked(folder, file) == asked
 
 
-def _what_differs(folder: Path, asked: Mapping[str, Any]) -> str:
-    there = _asked(folder)
+def _what_differs(folder: Path, asked: Mapping[str, Any], file: str) -> str:
+    there = _asked(folder, file)
     names = [name for name, value in asked.items() if there.get(name) != value]
     return f"with other {', '.join(names)}" if there else "of another version"
 

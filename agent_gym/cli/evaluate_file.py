@@ -81,7 +81,7 @@ def evaluate_file(args: argparse.Namespace, file: Asked, run_folder: RunFolder |
         name = env_id.split("/")[-1]
         output_dir = args.output_dir if args.output_dir is None or len(ids) == 1 else f"{args.output_dir}/{name}"
         told = {**asked, "env_id": env_id}
-        place = folder_of(output_dir, f"{Path(file.file).stem}-{name}", player, None, args.seed, told)
+        place = folder_of(output_dir, f"{Path(file.file).stem}-{name}", player.name, None, args.seed, told)
         settings = {
             "split": "",
             "data_source": Path(file.file).name,

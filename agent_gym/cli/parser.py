@@ -76,6 +76,13 @@ def _temperature(text: str) -> float:
     return value
 
 
+def _price(text: str) -> float:
+    value = float(text)
+    if not 0.0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is no price; give what a million tokens cost")
+    return value
+
+
 def _workers(text: str) -> int | str | None:
     from agent_gym.flows.workers import parse_workers
 
@@ -85,7 +92,13 @@ def _workers(text: str) -> int | str | None:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-for _convert, _name in ((_positive, "whole number"), (_natural, "whole number"), (_port, "whole number"), (_temperature, "number")):
+for _convert, _name in (
+    (_positive, "whole number"),
+    (_natural, "whole number"),
+    (_port, "whole number"),
+    (_temperature, "number"),
+    (_price, "number"),
+):
     _convert.__name__ = _name  # argparse names the type by it: "invalid whole number value: 'x'"
 
 
@@ -139,8 +152,8 @@ def _workers_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _model_options(parser: argparse.ArgumentParser, *, split: str) -> None:
-    parser.add_argument("--model", required=True, metavar="M", help=_MODEL_HELP)
+def _model_options(parser: argparse.ArgumentParser, *, split: str, required: bool = True) -> None:
+    parser.add_argument("--model", required=required, metavar="M", help=_MODEL_HELP)
     parser.add_argument("--tokenizer", metavar="T", help="folder or name; default: the model's")
     parser.add_argument("--split", metavar="NAME", help=f"which tasks; default: {split}")
     parser.add_argument("--seed", type=_natural, default=0, metavar="S", help="of sampling (default 0)")
@@ -151,13 +164,44 @@ def _model_options(parser: argparse.ArgumentParser, *, split: str) -> None:
     parser.add_argument("--dtype", default="auto", metavar="D", help="float32, bfloat16, ...; default: float32 on a CPU")
     parser.add_argument(
         "--engine",
-        choices=["transformers", "vllm", "sglang"],
+        choices=["transformers", "vllm", "sglang", "openai"],
         default="transformers",
-        help="what computes the model: transformers in this process (default), or a server at --url (docs/vllm.md)",
+        help="what computes the model: transformers in this process (default), or a server at --url: vllm, sglang (docs/vllm.md), or openai, any server of OpenAI's "
+        "chat API by text (docs/evaluate.md)",
     )
     parser.add_argument(
         "--url", metavar="URL", help="of the server; then --model is the name that it serves, and the tokenizer's unless --tokenizer"
     )
+
+
+def _comparison_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--policy",
+        action="append",
+        default=[],
+        dest="policies",
+        metavar="NAME=WHAT[,KEY=VALUE...]",
+        help="one of several on the same tasks, in one table and one figure: WHAT is what --model takes, or vllm:URL, sglang:URL, openai:URL; keys are model, tokenizer, "
+        "temperature, and for openai api_key_env, price_in, price_out, price_cached, requests_per_minute, tokens_per_minute, concurrency, timeout, retries, keep_reasoning; "
+        "may be repeated",
+    )
+    parser.add_argument(
+        "--policies", dest="policies_file", metavar="FILE", help="the same as a YAML or JSON file: NAME: {what: ..., KEY: VALUE}"
+    )
+    parser.add_argument(
+        "--api-key-env",
+        metavar="VAR",
+        help="the environment variable that holds the key of openai servers (default OPENAI_API_KEY); the key is written nowhere",
+    )
+    parser.add_argument("--price-in", type=_price, metavar="P", help="of a million prompt tokens of openai servers, in any currency")
+    parser.add_argument("--price-out", type=_price, metavar="P", help="of a million tokens of replies")
+    parser.add_argument(
+        "--price-cached", type=_price, metavar="P", help="of a million prompt tokens that the server had kept; default: --price-in"
+    )
+    parser.add_argument("--prices", metavar="FILE", help="YAML or JSON, by a policy's or model's name: {in: 0.15, out: 0.6, cached: 0.075}")
+    parser.add_argument("--requests-per-minute", type=_positive, metavar="N", help="at most, to each openai server")
+    parser.add_argument("--tokens-per-minute", type=_positive, metavar="N", help="at most, to each openai server")
+    parser.add_argument("--concurrency", type=_positive, metavar="N", help="requests at once, at most, to each openai server (default 16)")
 
 
 def _file_options(parser: argparse.ArgumentParser, *, file: bool = True) -> None:
@@ -231,13 +275,17 @@ def _eval(commands: Any) -> None:
             "AgentR1/HotpotQA-v0 --model Qwen/Qwen3-0.6B --engine vllm --url http://127.0.0.1:8000",
             "--model runs/first --tasks 200",
             "--data rows.parquet --model Qwen/Qwen3-0.6B",
+            "AgentR1/HotpotQA-v0 --policy mine=runs/first --policy expert=expert --policy mini=openai:https://api.openai.com/v1,model=gpt-4o-mini,price_in=0.15,price_out=0.6",
         ],
     )
     _env_options(parser, optional=True, what="; default: those of the rows of --data, or that of the run that --model lies in")
     _file_options(parser)
     _model_options(
-        parser, split="held-out ones: test, else valid_seen or validation; of the run that --model lies in, those it was measured on"
+        parser,
+        split="held-out ones: test, else valid_seen or validation; of the run that --model lies in, those it was measured on",
+        required=False,
     )
+    _comparison_options(parser)
     parser.add_argument(
         "--tasks", type=_positive, metavar="N", help="how many tasks (default 200, those of the run, or the rows of --data)"
     )
@@ -249,7 +297,9 @@ def _eval(commands: Any) -> None:
         metavar="T",
         help="of the sampled episodes (default 1); 0 leaves the greedy ones alone",
     )
-    parser.add_argument("--arms", choices=["both", "sampled", "greedy"], default="both", help="which of the two (default both)")
+    parser.add_argument(
+        "--arms", choices=["both", "sampled", "greedy"], help="which of the two (default both; sampled with --policy and --engine openai)"
+    )
     parser.add_argument(
         "--output-dir", metavar="DIR", help="where table, JSON and figure go, never over another evaluation; default: evals/..."
     )

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent_gym.context.cuts import Append, Rebuild, TokenBudget, Window
 from agent_gym.context.history import ContextPolicy, Exchange, History
-from agent_gym.context.summary import Summarise, SummaryWriter
+from agent_gym.context.summary import Summarise, SummaryWriter, summary_message
 
 if TYPE_CHECKING:
     from agent_gym.chat import Message
@@ -41,6 +41,7 @@ __all__ = [
     "parse_context",
     "rebuild",
     "summarise",
+    "summary_message",
     "token_budget",
     "window",
 ]

@@ -20,7 +20,7 @@ from agent_gym.context.history import Exchange, History
 if TYPE_CHECKING:
     from agent_gym.chat import Chat, Message
 
-__all__ = ["Summarise", "SummaryWriter"]
+__all__ = ["Summarise", "SummaryWriter", "summary_message"]
 
 SummaryWriter = Callable[[list[Exchange]], "str | Awaitable[str]"]
 """(turns, oldest first) -> the text that stands for them; may be `async`."""
@@ -166,8 +166,7 @@ class Summarise:
             raise TypeError(f"a summary is a text, and {self.writer!r:.200} returned {text!r:.200}")
         place = self._bound_to
         shown = place.chat.truncate_text(text.strip(), self.max_tokens)
-        turns = "turn" if count == 1 else f"{count} turns"
-        note: Message = {"role": "user", "content": f"Summary of the first {turns}, which are left out:\n{shown or '(nothing)'}"}
+        note = summary_message(shown, count)
         if history.head_messages:
             front = place.chat.render([*history.head_messages, note], place.tools)
         else:  # the task came as ids: they stay, and an empty reply stands between them and the summary
@@ -223,6 +222,20 @@ class Summarise:
                 turns = turns[max(2, len(turns) // 8 * 2) :]
             else:
                 each = max(_LEAST, min(each * 2 // 3, 2 * room // (len(head) + len(turns))))
+
+
+def summary_message(summary: str, count: int) -> Message:
+    """Return the message that shows a summary.
+
+    Args:
+        summary: its text.
+        count: turns that it stands for.
+
+    Returns:
+        A user message.
+    """
+    turns = "turn" if count == 1 else f"{count} turns"
+    return {"role": "user", "content": f"Summary of the first {turns}, which are left out:\n{summary or '(nothing)'}"}
 
 
 def _waited_for(text: Awaitable[Any]) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Hashable, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from agent_gym._sampling import Sampling
 from agent_gym.trajectory import Generation
 
-__all__ = ["Policy", "Sampling", "check_training_sampling", "derive_seed", "uniforms"]
+__all__ = ["Policy", "Sampling", "check_training_policy", "check_training_sampling", "derive_seed", "uniforms"]
 
 
 @runtime_checkable
@@ -52,6 +52,22 @@ class Policy(Protocol):
             session: as of `generate`; an unknown one is ignored.
         """
         ...
+
+
+def check_training_policy(policy: Any) -> None:
+    """Refuse a policy whose ids are not those that were sampled.
+
+    Args:
+        policy: that would play the episodes of a trainer. One that is not token-exact says so by `token_exact = False`.
+
+    Raises:
+        ValueError: if it is not token-exact.
+    """
+    if not getattr(policy, "token_exact", True):
+        raise ValueError(
+            f"{type(policy).__name__} is not token-exact: its ids are made of a server's text and are not those that were sampled, and they have no "
+            "log-probabilities. It is for evaluation; train with the model itself, VLLMPolicy or SGLangPolicy"
+        )
 
 
 def check_training_sampling(sampling: Sampling, *, stop_strings: Sequence[str] = ()) -> None:

@@ -52,11 +52,12 @@ class EngineDown(EngineError):
     Args:
         message: what happened.
         lost: whether it may have been started again since, without the weights that it was given.
+        after: seconds that it asks to wait before the next try; None where it says nothing.
     """
 
-    def __init__(self, message: str, *, lost: bool = True) -> None:
+    def __init__(self, message: str, *, lost: bool = True, after: float | None = None) -> None:
         super().__init__(message)
-        self.lost = lost
+        self.lost, self.after = lost, after
 
 
 class ContextFull(Exception):
@@ -163,6 +164,7 @@ async def ask_again(
     retries: int,
     delay: float,
     failed: Callable[[EngineDown, bool], None] = lambda down, again: None,
+    scatter: Callable[[], float] = lambda: 1.0,
 ) -> _Result:
     """Call until an engine answers, or all tries are spent.
 
@@ -171,6 +173,7 @@ async def ask_again(
         retries: tries beyond the first.
         delay: seconds before the first of these, doubled for each further one, at most 30.
         failed: told of each failure, and whether there is another try.
+        scatter: a factor for each delay, so that many clients do not come back at one moment. A wait that the engine asked for is never shortened by it.
 
     Returns:
         What the try returned.
@@ -185,8 +188,9 @@ async def ask_again(
             failed(down, tries <= retries)
             if tries > retries:
                 raise EngineError(f"{down} (tried {tries} times)") from down
-            _log.warning("%s; trying again in %.1f s (%d of %d)", down, delay, tries, retries)
-        await asyncio.sleep(delay)
+            wait = max(delay * scatter(), down.after or 0.0)
+            _log.warning("%s; trying again in %.1f s (%d of %d)", down, wait, tries, retries)
+        await asyncio.sleep(wait)
         delay = min(2 * delay, _LONGEST_DELAY)
     raise AssertionError("unreachable")
 

@@ -1,4 +1,6 @@
-"""Reports: `write_report` (a run as one HTML page), `write_viewer` (episodes token by token), `learning_curve` and `evaluation_figure` (SVG).
+"""Reports: `write_report` (a run as one HTML page), `write_viewer` (episodes token by token), and SVG figures.
+
+The figures are `learning_curve`, `evaluation_figure` and `comparison_figure`.
 
     from agent_gym.report import write_report
     write_report("runs/hotpotqa")
@@ -9,7 +11,7 @@ beyond the base install is needed, and nothing is loaded when a page is opened.
 
 from __future__ import annotations
 
-from agent_gym.report.figures import evaluation_figure
+from agent_gym.report.figures import comparison_figure, evaluation_figure
 from agent_gym.report.page import learning_curve, render_report, write_report, write_viewer
 
-__all__ = ["evaluation_figure", "learning_curve", "render_report", "write_report", "write_viewer"]
+__all__ = ["comparison_figure", "evaluation_figure", "learning_curve", "render_report", "write_report", "write_viewer"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from agent_gym.report.markup import Markup, escape, join, tag
 
-__all__ = ["Level", "Marks", "Series", "draw_chart", "draw_intervals", "moving_mean", "nice_ticks"]
+__all__ = ["Level", "Marks", "Series", "draw_chart", "draw_intervals", "draw_table_of_intervals", "moving_mean", "nice_ticks"]
 
 Point = tuple[float, float]
 
@@ -274,6 +274,57 @@ def draw_intervals(
         parts.append(_line(frame.x(max(0.0, low)), y, frame.x(min(1.0, high)), y, f"whisker wide {kind}"))
         parts.append(_shape(frame.x(mean), y, "circle", 5, f"mark {kind}", f"{label}: {mean:.3f}, 95 % interval {low:.3f} to {high:.3f}"))
         parts.append(_text(width - 8, y + 4, f"{mean:.3f}", "end", "value"))
+    return tag("svg", *parts, viewBox=f"0 0 {width} {height}", role="img", class_="chart", xmlns="http://www.w3.org/2000/svg")
+
+
+def draw_table_of_intervals(
+    rows: Sequence[tuple[str, str, Sequence[float] | None, Sequence[str]]],
+    columns: Sequence[str],
+    *,
+    width: int,
+    heading: str,
+    standalone_style: str = "",
+    row_height: int = 30,
+) -> Markup:
+    """Draw estimates between 0 and 1 with their intervals, one below the other, and columns of text to the right of them.
+
+    Args:
+        rows: label, class of the colour, (mean, lower, upper end) or None where there is no estimate, and one text per column.
+        columns: their titles.
+        width: of the picture.
+        heading: above it, and for screen readers.
+        standalone_style: a style sheet to put inside, for a file of its own.
+        row_height: of each row.
+
+    Returns:
+        An `<svg>` element.
+    """
+    label_width = min(width * 0.4, max((len(row[0]) for row in rows), default=4) * 6.8 + 22)
+    top, column = 54, 76
+    right = 62 + column * len(columns)
+    height = top + row_height * len(rows) + 28
+    frame = _Frame(width, height, (top, right, 28, label_width), (0.0, 1.0), (0.0, 1.0))
+    places = [width - right + 62 + column * (number + 1) - 10 for number in range(len(columns))]
+    parts: list[Markup] = [tag("title", heading), _text(12, 22, heading, "start", "head")]
+    if standalone_style:
+        parts.insert(0, Markup(f"<style>{standalone_style}</style>"))
+    parts.append(_text(width - right + 54, top - 10, "success", "end"))
+    parts += [_text(x, top - 10, title, "end") for x, title in zip(places, columns, strict=True)]
+    for tick in (0.0, 0.25, 0.5, 0.75, 1.0):
+        parts.append(_line(frame.x(tick), top, frame.x(tick), height - 24, "grid"))
+        parts.append(_text(frame.x(tick), height - 8, f"{tick:g}", "middle"))
+    for index, (label, kind, ends, beside) in enumerate(rows):
+        y = top + row_height * (index + 0.5)
+        most = int((label_width - 22) / 6.2)
+        parts.append(_text(label_width - 12, y + 4, label if len(label) <= most else f"{label[: most - 1]}\u2026", "end", "label"))
+        parts += [_text(x, y + 4, text, "end", "label") for x, text in zip(places, beside, strict=True)]
+        if ends is None:
+            parts.append(_text(width - right + 54, y + 4, "-", "end", "label"))
+            continue
+        mean, low, high = ends
+        parts.append(_line(frame.x(max(0.0, low)), y, frame.x(min(1.0, high)), y, f"whisker wide {kind}"))
+        parts.append(_shape(frame.x(mean), y, "circle", 5, f"mark {kind}", f"{label}: {mean:.3f}, 95 % interval {low:.3f} to {high:.3f}"))
+        parts.append(_text(width - right + 54, y + 4, f"{mean:.3f}", "end", "value"))
     return tag("svg", *parts, viewBox=f"0 0 {width} {height}", role="img", class_="chart", xmlns="http://www.w3.org/2000/svg")
 
 

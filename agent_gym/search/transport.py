@@ -187,6 +187,7 @@ class JsonClient:
         contract: str,
         accepted: Mapping[int, Callable[[str], T]] = MappingProxyType({}),
         cancellation: Cancellation | None = None,
+        watch: Callable[[int, Mapping[str, str], bytes], None] | None = None,
     ) -> T:
         """Sends a request, with retries, and reads the answer.
 
@@ -199,6 +200,7 @@ class JsonClient:
             contract: That the answer should be of, for the error text.
             accepted: For a status that is no failure of the server's: makes the result of a line that says what it answered, or raises.
             cancellation: By which somebody may break the request off.
+            watch: Told of every answer before it is judged: status, headers by their names in lower case, body. What it raises goes to the caller.
 
         Returns:
             What `read` made.
@@ -209,7 +211,7 @@ class JsonClient:
         tries = 0
         while True:
             tries += 1
-            reply = self._try(method, target, body, deadline, cancellation or Cancellation())
+            reply = self._try(method, target, body, deadline, cancellation or Cancellation(), watch)
             if isinstance(reply, bytes):
                 try:
                     return read(reply)
@@ -233,7 +235,15 @@ class JsonClient:
         for connection in idle:
             connection.close()
 
-    def _try(self, method: str, target: str, body: bytes | None, deadline: float, cancellation: Cancellation) -> bytes | _Failure:
+    def _try(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None,
+        deadline: float,
+        cancellation: Cancellation,
+        watch: Callable[[int, Mapping[str, str], bytes], None] | None,
+    ) -> bytes | _Failure:
         """One request; a connection that the server closed while it was idle does not count."""
         while True:
             connection, fresh = self._connection()
@@ -260,6 +270,8 @@ class JsonClient:
                 self._keep(connection)
             if content is None:
                 return _Failure(f"its answer is longer than {self._max_bytes} bytes")
+            if watch is not None:
+                watch(response.status, {name.lower(): value for name, value in response.getheaders()}, content)
             if response.status != 200:
                 start = content[:200].decode("utf-8", "replace").strip()
                 reason = f"HTTP status {response.status} {response.reason}: {start!r}"

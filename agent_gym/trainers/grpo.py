@@ -23,7 +23,7 @@ import torch
 from transformers import PrinterCallback
 
 from agent_gym.flows import EnvPool, open_workers
-from agent_gym.policies.base import derive_seed
+from agent_gym.policies.base import check_training_policy, derive_seed
 from agent_gym.policies.transformers_policy import TransformersPolicy
 from agent_gym.trainers.advantages import Advantages, get_advantage, screen, zero_variance_groups
 from agent_gym.trainers.config import AgentGRPOConfig
@@ -132,6 +132,7 @@ class AgentGRPOTrainer(PlayingTrainer):
             if policy is not None or rollout is not None:
                 raise ValueError("use_vllm=True makes a policy of its own; leave it out, or leave out policy= and rollout=")
             policy = make_engine_policy(args, model)
+        check_training_policy(policy)
         if rollout is not None and (policy is not None or flow is not None):
             raise ValueError("rollout= replaces policy and flow; pass either rollout, or policy and flow")
         if rollout is not None and args.workers is not None:

@@ -254,6 +254,11 @@ class ReplayBuffer:
                 f"{where}: its ids are those of the tokenizer {one.tokenizer_fingerprint}, the model speaks {self.fingerprint}; they mean other tokens to "
                 "the model. Play or import it with the model's tokenizer (--tokenizer)"
             )
+        if not one.token_exact:
+            raise ReplayError(
+                f"{where}: it is not token-exact: its ids were made of a server's text (OpenAIPolicy) and are not those that were sampled. To learn from "
+                "such text, write it as a chat log and import it (agent-gym data import-chat)"
+            )
         if not is_intact(one):
             raise ReplayError(f"{where}: it was altered since it was imported; import its log again")
         for number, step in enumerate(one.steps):

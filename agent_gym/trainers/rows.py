@@ -153,9 +153,15 @@ def build_rows(
         The rows in order; empty when no step has a trained token.
 
     Raises:
-        ValueError: when the advantages do not fit the steps, or one is not finite.
+        ValueError: when the advantages do not fit the steps, or one is not finite; for a trajectory that is not token-exact.
     """
     steps = trajectory.steps
+    if not trajectory.token_exact:
+        raise ValueError(
+            f"trajectory {index} (task {trajectory.task_id!r}) is not token-exact: its ids were made of a server's text (OpenAIPolicy) and are not those "
+            "that were sampled. Train on replies of the model itself, VLLMPolicy or SGLangPolicy; to learn from such text, write it as a chat log and "
+            "import it (agent-gym data import-chat)"
+        )
     if len(advantages) != len(steps):
         raise ValueError(f"{len(advantages)} advantages came for a trajectory of {len(steps)} steps; give one entry per step")
     rows: list[Row] = []

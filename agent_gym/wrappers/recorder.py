@@ -63,6 +63,7 @@ class StepRecorder(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
         self._ids: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self._state_key = ""
         self._metrics: dict[str, float] = {}
+        self._token_exact = True
         self._info: Mapping[str, Any] = {}
         self._running = False
 
@@ -81,6 +82,7 @@ class StepRecorder(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
             steps=self._steps,
             final_observation=self._ids,
             metrics=self._metrics,
+            token_exact=self._token_exact,
         )
 
     @property
@@ -127,7 +129,7 @@ class StepRecorder(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
 
     def _begun(self, seed: int | None, options: dict[str, Any] | None, result: tuple[Any, dict[str, Any]]) -> tuple[Any, dict[str, Any]]:
         observation, info = result
-        self._steps, self._metrics = [], {}
+        self._steps, self._metrics, self._token_exact = [], {}, True
         self._seed, self._options = seed, dict(options or {})
         self._info = _plain(info)
         self._ids = self._unpad(observation, info)
@@ -227,6 +229,7 @@ class StepRecorder(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
         observation, reward, terminated, truncated, info = result
         self._info = plain = _plain(info)
         generation = action if isinstance(action, Generation) else Generation(self._sampled(action))
+        self._token_exact = self._token_exact and generation.token_exact
         kept = len(generation.token_ids) - int(plain.get("dropped_ids", 0))
         reason = StopReason(plain.get("stop_reason", StopReason.RUNNING))
         if reason is StopReason.RUNNING and terminated:
