@@ -58,6 +58,9 @@ def run(args: argparse.Namespace) -> int:
 
     Returns:
         0.
+
+    Raises:
+        UsageError: for options or settings of a file that do not go together.
     """
     earlier = _earlier_run(args)
     if earlier is not None:

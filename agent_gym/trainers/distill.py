@@ -227,7 +227,7 @@ class AgentDistillTrainer(AgentGRPOTrainer):
             num_items_in_batch: not used.
 
         Returns:
-            The loss, a scalar with the gradient of the last sub-batch.
+            The loss, a float32 scalar with the gradient of the last sub-batch.
         """
         total = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         if self.accelerator.sync_gradients or not self.model.training:

@@ -464,7 +464,7 @@ class AgentGRPOTrainer(PlayingTrainer):
             num_items_in_batch: not used; the windows' own token counts are.
 
         Returns:
-            The loss, a scalar with the gradient of the last sub-batch.
+            The loss, a float32 scalar with the gradient of the last sub-batch.
 
         Raises:
             ValueError: when outputs are asked for.
@@ -576,7 +576,13 @@ class AgentGRPOTrainer(PlayingTrainer):
     def create_model_card(  # type: ignore[override]  # TRL's signature differs from transformers'
         self, model_name: str | None = None, dataset_name: str | None = None, tags: str | list[str] | None = None
     ) -> None:
-        """Write no model card: TRL's would describe another method, and knows nothing of the environment. The run folder holds what was done."""
+        """Write no model card: TRL's would describe another method, and knows nothing of the environment. The run folder holds what was done.
+
+        Args:
+            model_name: ignored.
+            dataset_name: ignored.
+            tags: ignored.
+        """
 
     def _log_completions(self, advantages: Advantages) -> None:
         """Fill TRL's completions table: one line per episode."""

@@ -67,17 +67,17 @@ class RunCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]  # partl
         self.stop_requested = True
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Note where training begins, and whether this is the process that writes."""
+        """Note where training begins, and whether this is the process that writes; see `transformers.TrainerCallback.on_train_begin`."""
         self._step, self._main = state.global_step // self._optimiser_steps_per_count, state.is_world_process_zero
         if self._main and self._episodes is not None:
             self._kept.resume(state.global_step)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Note the update that begins."""
+        """Note the update that begins; see `transformers.TrainerCallback.on_step_begin`."""
         self._step = state.global_step // self._optimiser_steps_per_count + 1
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
-        """Write a record."""
+        """Write a record; see `transformers.TrainerCallback.on_log`."""
         if not logs or not state.is_world_process_zero or any(name in logs for name in _NOT_RECORDS):
             return
         evaluation = any(name.startswith("eval_") for name in logs)
@@ -87,7 +87,7 @@ class RunCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]  # partl
             self.progress(step, state.max_steps // self._optimiser_steps_per_count, logs)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Save and end, if that was asked for and a generation batch ends here."""
+        """Save and end, if that was asked for and a generation batch ends here; see `transformers.TrainerCallback.on_step_end`."""
         self._step = state.global_step // self._optimiser_steps_per_count
         batch, rest = divmod(state.global_step, self.updates_per_generation)
         if self._episodes is not None and state.is_world_process_zero and not rest and self._kept.wants(batch):
