@@ -52,5 +52,9 @@ class Sampling:
             raise ValueError("these sampling settings are out of range: " + ", ".join(wrong))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings as plain values, for a `Trajectory`."""
+        """Return the settings as plain values, for a `Trajectory`.
+
+        Returns:
+            What JSON can write.
+        """
         return asdict(self)

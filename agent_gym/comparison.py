@@ -79,7 +79,11 @@ class Comparison:
         return [line for line in self.lines if line.status == "failed"]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values."""
+        """Return everything as plain values.
+
+        Returns:
+            What JSON can write.
+        """
         from agent_gym.runs import to_plain
 
         head = {"schema": SCHEMA, "env_id": self.env_id, **self.settings, "confidence": CONFIDENCE, "resamples": RESAMPLES}
@@ -108,7 +112,11 @@ class Comparison:
         return titles, [_cells(line) for line in self.lines]
 
     def notes(self) -> list[str]:
-        """Return what the table does not say by itself: reasons of failures, and what its figures mean."""
+        """Return what the table does not say by itself: reasons of failures, and what its figures mean.
+
+        Returns:
+            Sentences; empty where nothing needs one.
+        """
         found = [f"{_name(line)}: {line.status}: {line.reason}" for line in self.lines if line.reason]
         if not all(line.token_exact for line in self.lines):
             names = dict.fromkeys(line.policy for line in self.lines if not line.token_exact)
@@ -121,7 +129,11 @@ class Comparison:
         return found
 
     def table(self) -> Table:
-        """Return the figures as a rich table, one row per line, narrow enough for 120 columns; the Markdown has all digits."""
+        """Return the figures as a rich table, one row per line, narrow enough for 120 columns; the Markdown has all digits.
+
+        Returns:
+            For a rich console.
+        """
         from rich.box import SIMPLE_HEAD
         from rich.markup import escape
         from rich.table import Table
@@ -136,7 +148,11 @@ class Comparison:
         return table
 
     def markdown(self) -> str:
-        """Return the figures as a Markdown table with its notes."""
+        """Return the figures as a Markdown table with its notes.
+
+        Returns:
+            Text that ends with a line break.
+        """
         titles, rows = self.rows()
         align = ["---" if number in (0, len(titles) - 1) else "---:" for number in range(len(titles))]
         lines = [f"| {' | '.join(map(_in_cell, cells))} |" for cells in (titles, align, *rows)]

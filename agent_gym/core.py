@@ -390,7 +390,7 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
             state: from `get_state`.
 
         Returns:
-            The prompt of that moment, as `reset` returns it.
+            The prompt of that moment, as `reset` returns it: int64, shape (max_observation_tokens,).
 
         Raises:
             ValueError: for the state of another class or tokenizer, or a prompt that does not fit.
@@ -415,7 +415,7 @@ class AgentEnv(gymnasium.Env[IdArray, IdArray]):
         """Return an observation as text.
 
         Args:
-            observation: padded or not.
+            observation: ids, int64 of shape (n,), padded or not.
             info: that came with it; without it, trailing padding is taken off.
 
         Returns:

@@ -168,7 +168,11 @@ class Evaluation:
         return {name: arm.estimates[figure].mean for name, arm in self.arms.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values."""
+        """Return everything as plain values.
+
+        Returns:
+            What JSON can write.
+        """
         from agent_gym.runs import to_plain
 
         plain = to_plain(
@@ -197,7 +201,11 @@ class Evaluation:
         return atomic_write(path, json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
     def table(self) -> Table:
-        """Return the figures as a rich table, one column per arm."""
+        """Return the figures as a rich table, one column per arm.
+
+        Returns:
+            For a rich console.
+        """
         from rich.box import SIMPLE_HEAD
         from rich.markup import escape
         from rich.table import Table
@@ -287,12 +295,12 @@ def bootstrap_intervals(
     """Return percentile bootstrap 95 % intervals of column means, resampling rows.
 
     Args:
-        values: shape (tasks, quantities), finite.
+        values: shape (tasks, quantities), float64, finite.
         seed: of the generator; nothing global is touched.
         resamples: how many.
 
     Returns:
-        Lower and upper ends, shape (quantities,) each.
+        Lower and upper ends, shape (quantities,) each, float64.
     """
     rng = np.random.default_rng([0xB0075, int(seed) & 0xFFFFFFFF])
     tasks = len(values)

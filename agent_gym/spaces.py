@@ -43,7 +43,7 @@ class TokenBox(spaces.Box):
         """Return the ids right-padded to the box.
 
         Args:
-            ids: at most `max_length` ids.
+            ids: at most `max_length` ids, int64 of shape (n,).
 
         Returns:
             An int64 array of shape (max_length,).
@@ -61,7 +61,7 @@ class TokenBox(spaces.Box):
         """Return the ids without their padding.
 
         Args:
-            array: ids, shape (n,).
+            array: ids, int64 of shape (n,).
             length: the number of ids, when it is known (`info["observation_length"]`). Without it an array exactly as long as the box
                 loses its trailing run of `pad_id`, and anything shorter is taken whole.
 

@@ -178,7 +178,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """A step with the observation that followed it: (s, a, r, s') of the step-level process."""
+    """A step with the observation that followed it: (s, a, r, s') of the step-level process.
+
+    Attributes:
+        next_observation_ids: token ids, int64, shape (n,): those of the next step, or the final observation.
+    """
 
     step: Step
     next_observation_ids: IdArray

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from agent_gym.trajectory import Step, StopReason, Trajectory
 
-__all__ = ["SCHEMA_VERSION", "TrajectoryWriter", "iter_trajectories", "load_trajectories", "save_trajectories"]
+__all__ = ["SCHEMA_VERSION", "TrajectoryWriter", "dump_line", "iter_trajectories", "load_trajectories", "parse_line", "save_trajectories"]
 
 SCHEMA_VERSION = 1
 """Of what this module writes. It reads this version and all before it."""
@@ -327,12 +327,54 @@ def _iter_jsonl(path: Path, strict: bool) -> Iterator[Trajectory]:
                     raise ValueError(f"{path}, line {number}: the file was cut off here, in the middle of a trajectory") from error
                 warnings.warn(f"{path}, line {number}: the last line was cut off in the middle and is left out", stacklevel=3)
                 return
-            if isinstance(record, dict) and record.get("format") == _FORMAT:  # files put behind one another
-                _check_version(record.get("version"), path)
-                continue
-            with _named_damage(f"{path}, line {number}"):
-                trajectory = _from_json(record)
-            yield trajectory
+            trajectory = _of_record(record, path, f"{path}, line {number}")
+            if trajectory is not None:
+                yield trajectory
+
+
+def _of_record(record: Any, path: Path, where: str) -> Trajectory | None:
+    """What a line of JSONL holds; None for a header, which stands in the middle where files were put behind one another."""
+    if isinstance(record, dict) and record.get("format") == _FORMAT:
+        _check_version(record.get("version"), path)
+        return None
+    with _named_damage(where):
+        return _from_json(record)
+
+
+def dump_line(trajectory: Trajectory) -> bytes:
+    """Return the line of a trajectory in a JSONL file.
+
+    Args:
+        trajectory: any trajectory.
+
+    Returns:
+        The line with its end; `parse_line` reads it.
+
+    Raises:
+        TypeError: if its info holds something that cannot be stored.
+    """
+    return (_to_json(trajectory) + "\n").encode("utf-8")
+
+
+def parse_line(line: bytes, path: str | Path, where: str) -> Trajectory | None:
+    """Read one line of a JSONL file by itself, for a reader that knows where lines begin.
+
+    Args:
+        line: the whole line.
+        path: of the file, for messages.
+        where: names the line in messages.
+
+    Returns:
+        The trajectory; None for a header.
+
+    Raises:
+        ValueError: if the line is damaged, or of a newer schema version.
+    """
+    try:
+        record = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{where}: not JSON ({error})") from error
+    return _of_record(record, Path(path), where)
 
 
 @contextlib.contextmanager

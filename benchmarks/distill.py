@@ -5,8 +5,8 @@
 
 For each seed GRPO trains the tiny model of `agent-gym train` from its warm start; its last weights are the teacher, unless one is given. Then a fresh student,
 the same warm start again, is distilled from the teacher. GRPO has the settings of its preset; distillation needs no groups and plays one episode of each of 32
-tasks per update, with four optimiser steps at a higher learning rate. Both are evaluated every 256 episodes, greedily, on the same 200 tasks of the split of the
-curve, whose worlds share no entity with those that are trained on. Counted are all steps of all episodes that were trained on; those of the evaluations are
+tasks per update, with four optimiser steps at a higher learning rate. Both are evaluated after every update (128 episodes of GRPO, 32 of distillation), greedily, on the same 200 tasks
+of the split of the curve, whose worlds share no entity with those that are trained on. Counted are all steps of all episodes that were trained on; those of the evaluations are
 not. Writes a figure, prints one JSON line per run and one per seed, and exits 1 if distillation needs as many steps or more, or does not pass.
 """
 
@@ -28,10 +28,10 @@ from agent_gym.runs import RunFolder
 ROOT = Path(__file__).resolve().parents[1]
 ENV = "AgentR1/HotpotQA-v0"
 LEVEL = 0.8
-GRPO = {"curve_tasks": 200, "curve_every": 2}
+GRPO = {"curve_tasks": 200, "curve_every": 1}
 DISTILL = {
     "curve_tasks": 200,
-    "curve_every": 8,
+    "curve_every": 1,
     "save_every": 8,
     "tasks_per_update": 32,
     "num_generations": 1,

@@ -16,7 +16,7 @@ from agent_gym.registration import ENVIRONMENTS
 from agent_gym.trajectory_io import load_trajectories
 
 HOTPOT = "AgentR1/HotpotQA-v0"
-COMMANDS = ("list", "play", "rollout", "eval", "train", "report", "data", "serve-search", "serve-papers")
+COMMANDS = ("list", "play", "rollout", "eval", "train", "report", "view", "data", "serve-search", "serve-papers")
 
 
 @pytest.fixture(autouse=True)
@@ -334,9 +334,9 @@ def test_a_data_set_without_a_test_split_has_another_held_out_one(monkeypatch: p
         (("train",), None),
     ):
         monkeypatch.setattr(evaluate, "splits_of", lambda _env_id, splits=splits: splits)
-        assert evaluate._which_tasks(args, HOTPOT, {}, {})[0] == wanted
-    assert evaluate._which_tasks(args, HOTPOT, {"split": "train"}, {})[0] == "train"
-    assert evaluate._which_tasks(args, HOTPOT, {}, {"split": "validation", "first": 7})[:2] == ("validation", 7)
+        assert evaluate.which_tasks(args, HOTPOT, {}, {})[0] == wanted
+    assert evaluate.which_tasks(args, HOTPOT, {"split": "train"}, {})[0] == "train"
+    assert evaluate.which_tasks(args, HOTPOT, {}, {"split": "validation", "first": 7})[:2] == ("validation", 7)
 
 
 def test_an_environment_without_splits_is_measured_on_seeds_that_are_not_trained_on(capsys: pytest.CaptureFixture[str]) -> None:

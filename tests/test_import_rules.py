@@ -4,8 +4,11 @@ Imports are read from the source, those inside functions and behind `TYPE_CHECKI
 """
 
 import ast
+import io
+import re
 import subprocess
 import sys
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -191,6 +194,23 @@ def test_four_rooms_have_a_link():
 # ------------------------------------------------------------------------------------------------ habits
 
 
+SILENCER = re.compile(r"#\s*(?:type:\s*ignore(?P<kind>\[[^\]]+\])?|noqa(?P<code>:\s*[A-Z]+\d+(?:,\s*[A-Z]+\d+)*)?)", re.ASCII)
+
+
+def silenced(source: str) -> list[str]:
+    """Complaints of the tools that are silenced without their code, or without a reason behind it or in the comment line above."""
+    found = []
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type != tokenize.COMMENT or not (silencers := list(SILENCER.finditer(token.string))):
+            continue
+        number = token.start[0]
+        found += [f"line {number}: a complaint silenced without its code" for each in silencers if not (each["kind"] or each["code"])]
+        above = source.splitlines()[number - 2].lstrip() if number > 1 else ""
+        if not re.search(r"[^\W\d_]", SILENCER.sub("", token.string)) and not above.startswith("# "):
+            found.append(f"line {number}: a complaint silenced without a reason")
+    return found
+
+
 def faults(source: str) -> list[str]:
     """Broken habits of a library source."""
     found = []
@@ -206,7 +226,7 @@ def faults(source: str) -> list[str]:
         found += [f"line {number}: {word}" for word in ("TO" + "DO", "FIX" + "ME", "XX" + "X") if word in line]
     if len(source.splitlines()) > 700:
         found.append(f"{len(source.splitlines())} lines")
-    return found
+    return found + silenced(source)
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
@@ -228,10 +248,21 @@ def test_no_test_file_has_more_than_700_lines():
         ("f = lambda *, b={}: b", "line 1: mutable default"),
         ("x = 1  # TO" + "DO", "line 1: TO" + "DO"),
         ("x = 1\n" * 701, "701 lines"),
+        ("x = f()  # type: ignore[misc]", "line 1: a complaint silenced without a reason"),
+        ("x = f()  # type: ignore[misc, arg-type]  # noqa: E731, F401", "line 1: a complaint silenced without a reason"),
+        ("y = 1\nx = f()  # noqa: E731", "line 2: a complaint silenced without a reason"),
+        ("x = f()  # type: ignore  # an untyped function", "line 1: a complaint silenced without its code"),
+        ("x = f()  # noqa - long", "line 1: a complaint silenced without its code"),
     ],
 )
 def test_broken_habits_are_seen(source, seen):
     assert faults(source) == [seen]
+
+
+def test_a_silenced_complaint_with_its_reason_is_no_broken_habit():
+    assert not faults("x = f()  # type: ignore[misc]  # the function has no types")
+    assert not faults("x = f()  # noqa: E731 - kept short\n# the same\ny = f()  # type: ignore[misc]  # noqa: E731")
+    assert not faults('text = "# type: ignore"')
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))

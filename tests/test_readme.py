@@ -70,7 +70,7 @@ def test_a_shell_line_is_one_that_works(page: str, line: str, tmp_path: Path) ->
 
 def run_agent_gym(words: list[str], folder: Path) -> None:
     command = [sys.executable, "-m", "agent_gym.cli", *words]
-    long = words[0] in {"serve-search", "serve-papers"} or (words[0] == "train" and "--dry-run" not in words)
+    long = words[0] in {"serve-search", "serve-papers", "view"} or (words[0] == "train" and "--dry-run" not in words)
     own_log = words[:2] == ["data", "import-chat"]
     elsewhere = any(name in " ".join(words) for name in ("recipes/", "dataset=questions.jsonl", "Qwen/", "MODEL"))
     if long or own_log or elsewhere:  # minutes, a server, or what is not on this machine: the options must exist

@@ -53,7 +53,8 @@ def test_the_wheel_holds_what_is_read_at_run_time(wheel: Path) -> None:
         "agent_gym/tokenizers/default/tokenizer_config.json",
         "agent_gym/tokenizers/corpus.txt",
         "agent_gym/report/report.css",
-        "agent_gym/report/report.js",
+        "agent_gym/report/view.css",
+        "agent_gym/report/view_app.js",
         "agent_gym_pytest.py",
     }
     assert wanted <= contents(wheel)

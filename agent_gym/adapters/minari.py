@@ -145,7 +145,7 @@ def episode_ids(episode: Any) -> tuple[list[NDArray[np.int64]], list[NDArray[np.
         episode: a `minari.EpisodeData` of a data set that `export_minari` wrote.
 
     Returns:
-        The observations, the final one last, and the actions: int64 arrays.
+        The observations, the final one last, and the actions: int64 arrays of shape (length,), each of its own length.
 
     Raises:
         ValueError: for an episode without the lengths.

@@ -342,7 +342,7 @@ class OpenEnvEnv(AgentEnv):
         return self._with_their_end(super().step(action))
 
     async def astep(self, action: Any) -> Any:
-        """Act in an event loop; see `step`."""
+        """Act in an event loop, with the same end as `step`; see `AgentEnv.astep`."""
         return self._with_their_end(await super().astep(action))
 
     def _with_their_end(self, result: Any) -> Any:

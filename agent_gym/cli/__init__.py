@@ -6,6 +6,7 @@
     eval          measure a model
     train         the embedded run, or a model of yours by a recipe
     report        make a run's report again
+    view          look at a run, or at two, token by token
     data          make TextWorld and ALFWorld games beforehand, import chat logs
     serve-search  serve a search index over HTTP
     serve-papers  serve papers over HTTP, as Semantic Scholar does
@@ -34,6 +35,7 @@ _COMMANDS = {
     "eval": "agent_gym.cli.evaluate",
     "train": "agent_gym.cli.train",
     "report": "agent_gym.cli.reporting",
+    "view": "agent_gym.cli.viewing",
     "data": "agent_gym.cli.data",
     "serve-search": "agent_gym.cli.serving",
     "serve-papers": "agent_gym.cli.serving",

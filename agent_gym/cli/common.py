@@ -73,7 +73,11 @@ class Interrupted(Exception):
 
 
 def console() -> Console:
-    """Return a console on the standard output."""
+    """Return a console on the standard output.
+
+    Returns:
+        A rich console that is 120 columns wide where the output is no terminal, and raises BrokenPipeError when its reader has gone.
+    """
     from rich.console import Console
 
     class Screen(Console):
@@ -84,7 +88,11 @@ def console() -> Console:
 
 
 def error_console() -> Console:
-    """Return a console on the standard error."""
+    """Return a console on the standard error.
+
+    Returns:
+        A rich console.
+    """
     from rich.console import Console
 
     return Console(stderr=True)
@@ -96,6 +104,12 @@ def user_mistakes(*more: type[Exception]) -> Iterator[None]:
 
     Args:
         more: further kinds of errors that mean the same here.
+
+    Yields:
+        Nothing, for `with`.
+
+    Raises:
+        UsageError: in place of such an error, with its text.
     """
     import gymnasium
 
@@ -487,7 +501,11 @@ def _load_transformers(
 
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Keep transformers' own progress bars of weights out of the output."""
+    """Keep transformers' own progress bars of weights out of the output.
+
+    Yields:
+        Nothing, for `with`.
+    """
     from transformers.utils import logging
 
     switches: Any = logging

@@ -11,7 +11,7 @@ from typing import Any
 
 from agent_gym.cli.common import console, progress_bar, quiet_transformers
 
-__all__ = ["TrainDisplay", "sparkline"]
+__all__ = ["TrainDisplay"]
 
 _BARS = "▁▂▃▄▅▆▇█"
 _LINES = 20  # of a phase, where there is no terminal
@@ -72,7 +72,12 @@ class TrainDisplay:
         self._bar.stop()
 
     def say(self, text: str, style: str = "") -> None:
-        """Print a line above the bars."""
+        """Print a line above the bars.
+
+        Args:
+            text: printed as it is, without markup.
+            style: of rich; none when empty.
+        """
         if self._silent:
             return
         target = self._bar.console if self._live else self.screen

@@ -50,6 +50,9 @@ def run(args: argparse.Namespace) -> int:
 
     Returns:
         0, or 1 where one of several policies failed.
+
+    Raises:
+        UsageError: where nothing is named to be measured, or options do not go together.
     """
     if args.policies or args.policies_file or args.engine == "openai":
         from agent_gym.cli.compare import compare

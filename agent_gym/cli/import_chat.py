@@ -26,6 +26,9 @@ def run(args: argparse.Namespace) -> int:
 
     Returns:
         0.
+
+    Raises:
+        UsageError: where there is no such log, or the name of the file to write cannot be used.
     """
     log = Path(args.file)
     if not log.is_file():

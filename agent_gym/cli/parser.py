@@ -123,6 +123,7 @@ def build_parser() -> argparse.ArgumentParser:
     _eval(commands)
     _train(commands)
     _report(commands)
+    _view(commands)
     _data(commands)
     _serve(commands)
     _serve_papers(commands)
@@ -387,6 +388,7 @@ def _train(commands: Any) -> None:
         "--smoke", action="store_true", help="two updates, under a minute: does everything hang together? Not with --resume"
     )
     parser.add_argument("--dry-run", action="store_true", help="check everything that can be checked without weights, and stop")
+    parser.add_argument("--live", action="store_true", help="serve the run's page on 127.0.0.1 while training goes on (docs/viewer.md)")
 
 
 def _report(commands: Any) -> None:
@@ -394,6 +396,25 @@ def _report(commands: Any) -> None:
         commands, "report", "make a run's report again", "Write report.html into a run's folder, also while it is running.", ["runs/first"]
     )
     parser.add_argument("run", metavar="DIR", help="the run's folder")
+
+
+def _view(commands: Any) -> None:
+    parser = _add(
+        commands,
+        "view",
+        "look at a run, or at two, token by token",
+        "Show a run's folder or a file of episodes in the browser: curves, a list of episodes, and each episode token by token. Two are shown side by side.\n"
+        "Served on 127.0.0.1 until Ctrl-C, or written as one HTML file that needs nothing beside it.",
+        ["runs/first", "runs/first runs/second", "episodes.jsonl --no-browser --port 8080", "runs/first --output first.html"],
+    )
+    parser.add_argument(
+        "paths", nargs="+", metavar="RUN_OR_FILE", help="a run's folder, or a trajectory file (.jsonl, .parquet); one or two"
+    )
+    parser.add_argument("--output", metavar="FILE.html", help="write the page with everything in it, and serve nothing")
+    parser.add_argument("--limit", type=_positive, metavar="N", help="of --output: at most N episodes of each file")
+    parser.add_argument("--port", type=_port, default=0, metavar="P", help="port on 127.0.0.1; default: a free one")
+    parser.add_argument("--no-browser", action="store_true", help="print the address and open no browser")
+    parser.add_argument("--tokenizer", metavar="T", help="folder or name; default: the one saved with the run, or the project's own")
 
 
 def _data(commands: Any) -> None:

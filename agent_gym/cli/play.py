@@ -41,6 +41,9 @@ def run(args: argparse.Namespace) -> int:
 
     Returns:
         0.
+
+    Raises:
+        UsageError: for an environment that is not for people.
     """
     import gymnasium
 

@@ -59,7 +59,11 @@ class PolicySpec:
     prices: Prices | None = None
 
     def asked(self) -> dict[str, Any]:
-        """Return it as plain values. There is no key in it: only the name of the variable that holds one."""
+        """Return it as plain values. There is no key in it: only the name of the variable that holds one.
+
+        Returns:
+            Name to value.
+        """
         return dataclasses.asdict(self)
 
     def scripted(self, baselines: Mapping[str, Any]) -> bool:
@@ -67,6 +71,9 @@ class PolicySpec:
 
         Args:
             baselines: of the environment.
+
+        Returns:
+            True for one of the package's players or the environment's own.
         """
         return self.kind == "local" and (self.what in SCRIPTED or self.what in baselines)
 

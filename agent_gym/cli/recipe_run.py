@@ -96,6 +96,7 @@ def _train(
         lambda step, total, values: display("train", step, total, values),
         updates_per_generation=max(1, args.steps_per_generation * args.num_iterations // args.gradient_accumulation_steps),
         faults=trainer.faults,
+        episodes=trainer.scored_trajectories,
     )
     trainer.add_callback(callback)
     alone = trainer.accelerator.num_processes == 1

@@ -41,6 +41,9 @@ def run(args: argparse.Namespace) -> int:
 
     Returns:
         0.
+
+    Raises:
+        UsageError: for a file that cannot be written, or options that do not fit the rows of `--data`.
     """
     out = Path(args.out)
     if out.suffix not in _KINDS:

@@ -102,7 +102,14 @@ def load_file(
 
 
 def env_ids(found: RoutedRows) -> list[str]:
-    """Return the ids of the environments of the rows, in the order in which they first come."""
+    """Return the ids of the environments of the rows, in the order in which they first come.
+
+    Args:
+        found: rows with their environments.
+
+    Returns:
+        Each id once.
+    """
     return list(dict.fromkeys(route.env_id for route in found.routes))
 
 
@@ -138,6 +145,9 @@ def is_sample_file(path: str | Path) -> bool:
 
     Args:
         path: of the file.
+
+    Returns:
+        True for a file of samples.
     """
     from agent_gym.data.samples import is_sample, read_rows
 
@@ -168,6 +178,10 @@ def first_environment(path: str | Path) -> str:
 
 
 def say(notes: list[str]) -> None:
-    """Print notes on the standard error."""
+    """Print notes on the standard error.
+
+    Args:
+        notes: one line each.
+    """
     for note in notes:
         error_console().print(f"note: {note}", markup=False, highlight=False, soft_wrap=True, style="yellow")

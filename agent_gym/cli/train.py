@@ -33,6 +33,7 @@ from agent_gym.cli.common import (
 from agent_gym.cli.display import TrainDisplay
 from agent_gym.cli.recipe import Recipe, apply_overrides, check_fields, find_teacher, read_yaml, resolve
 from agent_gym.cli.sample_files import judge_of
+from agent_gym.cli.viewing import live_view
 from agent_gym.runs import RunFolder
 from agent_gym.trainers.advantages import check_advantage
 from agent_gym.trainers.distill_settings import is_address
@@ -57,6 +58,9 @@ def run(args: argparse.Namespace) -> int:
 
     Returns:
         0.
+
+    Raises:
+        UsageError: for options or settings of a file that do not go together.
     """
     earlier = _earlier_run(args)
     if earlier is not None:
@@ -269,7 +273,7 @@ def _embedded_run(args: argparse.Namespace, earlier: RunFolder | None) -> int:
     )
     with TrainDisplay(preset.figure) as display:
         display.say(f"run folder: {folder}", "dim")
-        with _telling_how_to_go_on(folder), user_mistakes():
+        with live_view(folder, args.live, display.say), _telling_how_to_go_on(folder), user_mistakes():
             done = run_embedded(
                 config,
                 env_id=env_id,
@@ -392,7 +396,7 @@ def _recipe_run(args: argparse.Namespace, recipe: Recipe, earlier: Path | None) 
     )
     with TrainDisplay(silent=not first) as display:
         display.say(f"run folder: {folder}", "dim")
-        with _telling_how_to_go_on(folder):
+        with live_view(folder, args.live and first, display.say), _telling_how_to_go_on(folder):
             run_folder = train_recipe(
                 dataclasses.replace(recipe, model=path), folder, display, resume=earlier is not None, interrupt=_gentle_interrupt
             )

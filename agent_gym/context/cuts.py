@@ -104,7 +104,7 @@ class TokenBudget:
         return self.tokens
 
     def bound(self, env: Any) -> TokenBudget:
-        """See `ContextPolicy`.
+        """Return the policy for an environment; see the optional members of `ContextPolicy`.
 
         Args:
             env: an `AgentEnv`.

@@ -86,7 +86,7 @@ class Summarise:
         return self
 
     def bound(self, env: Any) -> Summarise:
-        """See `ContextPolicy`.
+        """Return the policy for an environment; see the optional members of `ContextPolicy`.
 
         Args:
             env: an `AgentEnv`.

@@ -61,12 +61,28 @@ def _generator(split: str, seed: int) -> np.random.Generator:
 
 
 def page(person: str, boss: str) -> list[str]:
-    """Return the one sentence of a person's page."""
+    """Return the one sentence of a person's page.
+
+    Args:
+        person: a name, the page's title.
+        boss: another name.
+
+    Returns:
+        A list of one sentence.
+    """
     return [f"{person} works for {boss}."]
 
 
 def question(person: str, hops: int) -> str:
-    """Return the question whose answer stands on the last of `hops` pages, `person`'s own page being the first."""
+    """Return the question whose answer stands on the last of `hops` pages, `person`'s own page being the first.
+
+    Args:
+        person: whom the question names.
+        hops: pages that lead to the answer, at least 1.
+
+    Returns:
+        The question.
+    """
     return f"Who is {'the boss of ' * hops}{person}?"
 
 
@@ -102,7 +118,14 @@ def bridge_row(split: str, seed: int) -> dict[str, Any]:
 
 
 def hop_titles(row: dict[str, Any]) -> list[str]:
-    """Return the titles of the pages to read, in the order in which the question leads through them."""
+    """Return the titles of the pages to read, in the order in which the question leads through them.
+
+    Args:
+        row: of this world, with its `supporting_facts`.
+
+    Returns:
+        Titles, each once.
+    """
     return list(dict.fromkeys(title for title, _ in row["supporting_facts"]))
 
 
@@ -125,6 +148,10 @@ def boss_of(text: str) -> str:
 
 
 def questions_and_pages() -> list[str]:
-    """Return the texts around the names, for building and checking a tokenizer: each page and question form with a name."""
+    """Return the texts around the names, for building and checking a tokenizer: each page and question form with a name.
+
+    Returns:
+        The texts.
+    """
     person, boss = PEOPLE["train"][:2]
     return [question(person, hops) for hops in HOPS] + [" ".join(page(person, boss))]

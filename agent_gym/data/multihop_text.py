@@ -39,7 +39,14 @@ MOTHER = Relation(
 
 
 def relation_named(name: str) -> Relation:
-    """Return a relation of `wiki_text` by its name."""
+    """Return a relation of `wiki_text` by its name.
+
+    Args:
+        name: of one of `wiki_text.RELATIONS`.
+
+    Returns:
+        The relation.
+    """
     return next(relation for relation in RELATIONS if relation.name == name)
 
 
@@ -151,7 +158,14 @@ CLAUSES: Mapping[str, tuple[tuple[str, str], ...]] = {
 
 
 def other_names(thing: Thing) -> tuple[str, ...]:
-    """Return names that somebody may give a thing beside its title; none of them normalises to the title, and none to nothing."""
+    """Return names that somebody may give a thing beside its title; none of them normalises to the title, and none to nothing.
+
+    Args:
+        thing: with a name, of a kind.
+
+    Returns:
+        The names; empty where the kind has no such way of naming.
+    """
     words = thing.name.split()
     match thing.kind:
         case "person":

@@ -365,11 +365,25 @@ class PaperCorpus:
         return self._by_id.get(paper_id) or self._by_id.get(normalize_paper_id(paper_id))
 
     def references(self, paper: Paper) -> list[Paper]:
-        """Return the papers of this corpus that a paper cites, in its order."""
+        """Return the papers of this corpus that a paper cites, in its order.
+
+        Args:
+            paper: of this corpus or another.
+
+        Returns:
+            The papers; what the corpus lacks, and the paper itself, are left out.
+        """
         return [self._by_id[one] for one in paper.references if one in self._by_id and one != paper.id]
 
     def citations(self, paper: Paper) -> list[Paper]:
-        """Return the papers of this corpus that cite a paper, in the corpus's order."""
+        """Return the papers of this corpus that cite a paper, in the corpus's order.
+
+        Args:
+            paper: of this corpus or another; its id counts.
+
+        Returns:
+            The papers; empty where nothing cites it.
+        """
         return list(self._citing.get(paper.id, ()))
 
     @property

@@ -40,7 +40,12 @@ _WANTED = (
 
 
 class UnusableRow(ValueError):
-    """A well-formed row that is no task: its gold normalises to nothing, or it has no answer. `reason` says which, in a few words."""
+    """A well-formed row that is no task: its gold normalises to nothing, or it has no answer. `reason` says which, in a few words.
+
+    Args:
+        message: says which row, and what is wrong with it.
+        reason: kept as an attribute.
+    """
 
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(message)

@@ -117,13 +117,26 @@ class QASource(Protocol):
     def by_index(self, index: int) -> QATask:
         """Return the task of an index.
 
+        Args:
+            index: as in `options={"index": ...}`.
+
+        Returns:
+            The task; the same index is the same task.
+
         Raises:
             ValueError: for an index that names none.
         """
         ...
 
     def draw(self, number: int) -> QATask:
-        """Return the task that a random number of 53 bits names."""
+        """Return the task that a random number of 53 bits names.
+
+        Args:
+            number: at least 0 and below 2**53.
+
+        Returns:
+            The task; the same number is the same task.
+        """
         ...
 
 

@@ -244,7 +244,14 @@ def json_object(value: Any, *, where: str = "row", name: str = "env_kwargs") -> 
 
 
 def is_sample(row: Mapping[str, Any]) -> bool:
-    """Whether a row is of the sample schema, by its keys."""
+    """Whether a row is of the sample schema, by its keys.
+
+    Args:
+        row: any row of a file.
+
+    Returns:
+        True where it has `prompt` and `reward_model`.
+    """
     return "prompt" in row and "reward_model" in row
 
 

@@ -409,5 +409,12 @@ COMPARISONS: tuple[Comparison, ...] = (
 
 
 def relations_of(kind: str) -> tuple[Relation, ...]:
-    """Return the relations whose subject is of a kind."""
+    """Return the relations whose subject is of a kind.
+
+    Args:
+        kind: a key of `KINDS`.
+
+    Returns:
+        The relations, in the order of `RELATIONS`.
+    """
     return tuple(relation for relation in RELATIONS if relation.subject == kind)

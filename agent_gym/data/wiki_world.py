@@ -132,7 +132,14 @@ def plural(noun: str) -> str:
 
 
 def spoken_date(ordinal: int) -> str:
-    """Write the day of a proleptic Gregorian ordinal as pages do: "4 May 1833"."""
+    """Write the day of a proleptic Gregorian ordinal as pages do: "4 May 1833".
+
+    Args:
+        ordinal: as of `datetime.date.toordinal`, at least 1.
+
+    Returns:
+        The date in words.
+    """
     day = date.fromordinal(ordinal)
     return f"{day.day} {_MONTHS[day.month - 1]} {day.year}"
 
@@ -161,21 +168,52 @@ class World:
     # draws
 
     def number(self, low: int, high: int) -> int:
-        """Draw a whole number from `low` to below `high`."""
+        """Draw a whole number from `low` to below `high`.
+
+        Args:
+            low: the smallest number.
+            high: above `low`; never drawn.
+
+        Returns:
+            The number.
+        """
         return int(self.rng.integers(low, high))
 
     def chance(self, probability: float) -> bool:
-        """Draw whether something happens."""
+        """Draw whether something happens.
+
+        Args:
+            probability: in [0, 1].
+
+        Returns:
+            True with that probability.
+        """
         return bool(self.rng.random() < probability)
 
     def pick(self, options: Sequence[T]) -> T:
-        """Draw one of the options."""
+        """Draw one of the options.
+
+        Args:
+            options: at least one.
+
+        Returns:
+            The option, each with the same probability.
+        """
         return options[self.number(0, len(options))]
 
     # things
 
     def thing(self, kind: str, *, sort: str | None = None, head: str | None = None) -> Thing:
-        """Invent a thing; `head` gives it the invented word of another one's name."""
+        """Invent a thing; `head` gives it the invented word of another one's name.
+
+        Args:
+            kind: a key of `KINDS`.
+            sort: of those of the kind; None draws one.
+            head: the word to share; None invents one.
+
+        Returns:
+            The thing, its facts drawn.
+        """
         kind_sort = sort or self.pick(KINDS[kind])
         if kind == "person":
             word = head or self.maker.word("surname")
@@ -220,13 +258,29 @@ class World:
     # pages
 
     def page(self, thing: Thing, links: Sequence[tuple[Relation, Thing]] = (), asides: Sequence[Thing] = ()) -> PlannedPage:
-        """Plan a page; what it says beyond the given is drawn when it is written."""
+        """Plan a page; what it says beyond the given is drawn when it is written.
+
+        Args:
+            thing: the page's subject.
+            links: what it must say: relations and the things they lead to.
+            asides: things that it names in passing.
+
+        Returns:
+            The plan, which stands in `pages` now.
+        """
         planned = PlannedPage(thing, list(links), list(asides))
         self.pages.append(planned)
         return planned
 
     def write(self, page: PlannedPage) -> tuple[list[str], dict[str, int]]:
-        """Return the sentences of a page and the place of each required relation among them."""
+        """Return the sentences of a page and the place of each required relation among them.
+
+        Args:
+            page: a plan.
+
+        Returns:
+            The sentences, and the index among them of each required relation by its name.
+        """
         thing = page.thing
         stated = {relation.name for relation, _ in page.links}
         body: list[tuple[str, str]] = [(relation.name, self._state(relation, thing, target)) for relation, target in page.links]
@@ -268,7 +322,20 @@ class World:
     def row(
         self, split: str, seed: int, question: str, answer: str, kind: str, level: str, support: Sequence[tuple[PlannedPage, str]]
     ) -> dict[str, Any]:
-        """Write all pages, in a drawn order, and the row around them; `support` pairs a page with the relation that matters on it ("" = intro)."""
+        """Write all pages, in a drawn order, and the row around them; `support` pairs a page with the relation that matters on it ("" = intro).
+
+        Args:
+            split: of the row.
+            seed: of the row; with the split it gives the id.
+            question: the question.
+            answer: the gold answer.
+            kind: the question's type.
+            level: of the world.
+            support: at least one pair.
+
+        Returns:
+            A row in HotpotQA's schema.
+        """
         written = [(page, *self.write(page)) for page in self.pages]
         place = {id(page): where for page, _, where in written}
         return {
@@ -282,23 +349,44 @@ class World:
         }
 
     def look_alike(self, relation: Relation) -> None:
-        """Plan a page of the relation's subject kind that states the relation of something else."""
+        """Plan a page of the relation's subject kind that states the relation of something else.
+
+        Args:
+            relation: that the question asks about.
+        """
         self.page(self.thing(relation.subject), [(relation, self.thing(relation.object))])
 
     def crowd(self, subject: Thing, *, namesake: bool) -> None:
-        """Plan a page that names the subject in passing, about another thing with the same head word when it is a namesake."""
+        """Plan a page that names the subject in passing, about another thing with the same head word when it is a namesake.
+
+        Args:
+            subject: whom the page names.
+            namesake: whether the other thing shares the subject's head word (towns never do).
+        """
         kind = self.pick([kind for kind in KINDS if kind != subject.kind])
         head = subject.head if namesake and kind != "town" else None
         self.page(self.thing(kind, head=head), asides=[subject])
 
     def fill_up(self, pages: int = PAGES) -> None:
-        """Plan pages about anything, until there are enough."""
+        """Plan pages about anything, until there are enough.
+
+        Args:
+            pages: how many there shall be.
+        """
         while len(self.pages) < pages:
             self.page(self.thing(self.pick(tuple(KINDS))))
 
 
 def draw_chain(world: World, hops: int) -> list[Relation]:
-    """Draw relations that lead from one to the next, none twice in a row."""
+    """Draw relations that lead from one to the next, none twice in a row.
+
+    Args:
+        world: whose generator draws.
+        hops: how many relations, at least 1.
+
+    Returns:
+        The relations, the object kind of each being the subject kind of the next.
+    """
     while True:
         chain = [world.pick(RELATIONS)]
         while len(chain) < hops:
@@ -311,7 +399,17 @@ def draw_chain(world: World, hops: int) -> list[Relation]:
 
 
 def ask_chain(world: World, chain: Sequence[Relation], start: Thing, phrase: str | None = None) -> str:
-    """Ask for the end of a chain of relations, the thing at its beginning being named, or described by a phrase."""
+    """Ask for the end of a chain of relations, the thing at its beginning being named, or described by a phrase.
+
+    Args:
+        world: whose generator draws the words.
+        chain: as of `draw_chain`.
+        start: the thing at its beginning.
+        phrase: describes the thing in place of its name; None names it.
+
+    Returns:
+        The question.
+    """
     phrase = start.reference if phrase is None else phrase
     words = start.words
     for relation in chain[:-1]:
@@ -339,7 +437,16 @@ def _bridge(world: World, split: str, seed: int, hops: int) -> dict[str, Any]:
 
 
 def plan_compared(world: World, first: Thing, second: Thing) -> list[tuple[PlannedPage, str]]:
-    """Plan the pages around a comparison and return its support."""
+    """Plan the pages around a comparison and return its support.
+
+    Args:
+        world: gets the pages.
+        first: what is compared.
+        second: with what.
+
+    Returns:
+        Pairs of a page and the relation that matters on it.
+    """
     pages = [world.page(first), world.page(second)]
     for thing in (first, second):
         world.crowd(thing, namesake=True)
@@ -350,7 +457,14 @@ def plan_compared(world: World, first: Thing, second: Thing) -> list[tuple[Plann
 
 
 def draw_choice(world: World) -> tuple[Comparison, Thing, Thing, str, Thing]:
-    """Draw a comparison by a number: the kind of it, the two things, the question, and the one that is the answer."""
+    """Draw a comparison by a number: the kind of it, the two things, the question, and the one that is the answer.
+
+    Args:
+        world: whose generator draws; its pages stay as they are.
+
+    Returns:
+        In that order; the answer is one of the two things.
+    """
     comparison = world.pick(COMPARISONS)
     first, second = world.thing(comparison.kind), world.thing(comparison.kind)
     while abs(first.numbers[comparison.fact] - second.numbers[comparison.fact]) < 2:
@@ -367,7 +481,14 @@ def _choice(world: World, split: str, seed: int) -> dict[str, Any]:
 
 
 def draw_yes_no(world: World) -> tuple[Thing, Thing, str, bool]:
-    """Draw a comparison by a shared trait: the two things, the question, and whether the answer is yes."""
+    """Draw a comparison by a shared trait: the two things, the question, and whether the answer is yes.
+
+    Args:
+        world: whose generator draws.
+
+    Returns:
+        In that order.
+    """
     kind = world.pick(tuple(SHARED_TRAITS))
     yes = world.chance(0.5)
     first = world.thing(kind)

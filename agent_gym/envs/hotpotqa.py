@@ -135,6 +135,8 @@ class HotpotQAEnv(ToolEnv):
         context: "append", "window:K", "token_budget:N", "rebuild" or a policy; see `agent_gym.context`.
         rebuild_tokens: the budget of a rebuilt prompt, never exceeded; None for `max_observation_tokens`. A task that does not fit into it
             with the text of the tools is refused by `reset`.
+        max_turns: the step limit.
+        system_prompt: text of the first message; None for ours.
         **kwargs: see `ToolEnv` and `AgentEnv`.
 
     Raises:

@@ -183,7 +183,11 @@ def register_judge(name: str, judge: JudgeFunction) -> JudgeFunction:
 
 
 def judge_names() -> list[str]:
-    """Return the registered names, sorted."""
+    """Return the registered names, sorted.
+
+    Returns:
+        The names; empty where no judge is registered.
+    """
     return sorted(_JUDGES)
 
 

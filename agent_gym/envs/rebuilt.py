@@ -7,7 +7,7 @@ from collections.abc import Callable
 from agent_gym.chat import Message
 from agent_gym.envs.tool import ToolEnv
 
-__all__ = ["fewest_dropped", "require_room", "shortened", "with_text"]
+__all__ = ["require_room", "shortened", "with_text"]
 
 
 def fewest_dropped(droppable: int, fits: Callable[[int], bool]) -> int:

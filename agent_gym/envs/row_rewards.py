@@ -30,7 +30,6 @@ __all__ = [
     "RowReward",
     "RowRewards",
     "final_answer",
-    "find_function",
     "own_reward",
     "register_reward",
     "reward_names",
@@ -72,7 +71,11 @@ def register_reward(name: str) -> Callable[[_Function], _Function]:
 
 
 def reward_names() -> list[str]:
-    """Return the registered names, sorted."""
+    """Return the registered names, sorted.
+
+    Returns:
+        The names; empty where none is registered.
+    """
     return sorted(_FUNCTIONS)
 
 

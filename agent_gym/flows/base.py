@@ -80,7 +80,7 @@ class RowPolicy:
         """Sample a reply.
 
         Args:
-            prompt_ids: the whole prompt.
+            prompt_ids: the whole prompt, int64 of shape (n,).
             sampling: other settings than the run's; without a seed it gets the next one of this row.
             session: names an episode, for reuse of what was computed for its earlier turns.
 
@@ -111,7 +111,12 @@ class RowPolicy:
             self.seconds += time.perf_counter() - begin
 
     def bind(self, env: Any, session: Hashable | None = None) -> None:
-        """Show an environment that was just reset to a policy that looks at it (scripted ones); does nothing for others."""
+        """Show an environment that was just reset to a policy that looks at it (scripted ones); does nothing for others.
+
+        Args:
+            env: just reset.
+            session: the episode that begins in it.
+        """
         bind = getattr(self.policy, "bind", None)
         if bind is not None:
             if session is not None:
@@ -119,7 +124,11 @@ class RowPolicy:
             bind(env, session)
 
     def forget(self, session: Hashable) -> None:
-        """Drop what the policy kept for a session."""
+        """Drop what the policy kept for a session.
+
+        Args:
+            session: as of `generate`; an unknown one is ignored.
+        """
         self._sessions.discard(session)
         self.policy.forget(session)
 
@@ -178,7 +187,11 @@ def register_flow(name: str) -> Callable[[_Flow], _Flow]:
 
 
 def flow_names() -> list[str]:
-    """Return the registered names, sorted."""
+    """Return the registered names, sorted.
+
+    Returns:
+        The names.
+    """
     return sorted(_FLOWS)
 
 

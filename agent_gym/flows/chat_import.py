@@ -92,7 +92,14 @@ class ChatImporter:
         self._settings: dict[str, _Setting] = {}
 
     def setting(self, tools: Sequence[Mapping[str, Any]]) -> _Setting:
-        """The chat for prompts with these tools; those of the latest tool lists are kept."""
+        """The chat for prompts with these tools; those of the latest tool lists are kept.
+
+        Args:
+            tools: JSON schemas, as a request names them.
+
+        Returns:
+            The chat, and what else belongs to it.
+        """
         key = json.dumps(list(tools))
         found = self._settings.get(key)
         if found is None:

@@ -63,11 +63,26 @@ class EnvPool:
         self.workers = workers
 
     def pace(self, kind: str, call: str) -> Pace:
-        """Return the measured pace of one kind of call."""
+        """Return the measured pace of one kind of call.
+
+        Args:
+            kind: of environments.
+            call: "make", "reset" or "step".
+
+        Returns:
+            The pace, the same object each time.
+        """
         return self._paces.setdefault((kind, call), Pace())
 
     def take(self, kind: str) -> StepRecorder | None:
-        """Return an idle environment, or None; those whose worker has died are let go."""
+        """Return an idle environment, or None; those whose worker has died are let go.
+
+        Args:
+            kind: of environments.
+
+        Returns:
+            The environment, which is the caller's until `give_back`; None where one must be made.
+        """
         idle = self._idle.get(kind)
         while idle:
             env = idle.pop()
@@ -106,7 +121,12 @@ class EnvPool:
         return env
 
     def give_back(self, kind: str, env: StepRecorder) -> None:
-        """Keep an environment for the next row, or close it when there are enough."""
+        """Keep an environment for the next row, or close it when there are enough.
+
+        Args:
+            kind: of environments.
+            env: from `take`, or made for this kind.
+        """
         idle = self._idle.pop(kind, [])
         self._idle[kind] = idle  # the kind used last stands last
         if len(idle) < self._max_idle:
@@ -132,6 +152,13 @@ class EnvPool:
 
 class RolloutEnv:
     """One environment of the pool while a flow uses it. Made by `make_env(row)`; nothing happens before `reset`.
+
+    Args:
+        row: the normalised row; kept as an attribute.
+        pool: where the environment comes from and goes back to.
+        threads: in which calls run that must not hold the event loop.
+        sampling: the run's settings.
+        deadline: the event loop's time at which waiting ends, or None.
 
     Attributes:
         row: the normalised row.
@@ -181,7 +208,7 @@ class RolloutEnv:
 
     @property
     def prompt_ids(self) -> NDArray[np.int64]:
-        """The present prompt, without padding."""
+        """The present prompt, without padding: int64, shape (n,)."""
         return self.env.prompt_ids
 
     @property
@@ -209,7 +236,7 @@ class RolloutEnv:
         space, stops = self.env.action_space, sampling.stop_token_ids
         if not stops:
             stops = tuple(getattr(self.env.unwrapped, "end_of_turn_ids", ()))
-        return replace(sampling, stop_token_ids=stops, max_tokens=min(sampling.max_tokens, space.max_length))  # type: ignore[attr-defined]
+        return replace(sampling, stop_token_ids=stops, max_tokens=min(sampling.max_tokens, space.max_length))  # type: ignore[attr-defined]  # a TokenBox
 
     async def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> NDArray[np.int64]:
         """Begin an episode.
@@ -219,7 +246,7 @@ class RolloutEnv:
             options: the row's when None.
 
         Returns:
-            The first prompt, without padding.
+            The first prompt, without padding: int64, shape (n,).
         """
         self.beginning = True
         if self._env is None:
@@ -280,7 +307,11 @@ class RolloutEnv:
         return float(reward), terminated, truncated, info
 
     def cut(self, reason: StopReason) -> None:
-        """End the episode from outside, as a truncation of its last step."""
+        """End the episode from outside, as a truncation of its last step.
+
+        Args:
+            reason: of the truncation.
+        """
         if self._env is not None:
             self._env.cut(reason)
 

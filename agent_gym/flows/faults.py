@@ -259,7 +259,11 @@ class FaultMonitor:
         return f"fault {fault}: {what}. on_fault='stop' stops at the first; {FAULTS[fault].advice}, or use on_fault='drop'"
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps of it, as JSON."""
+        """Return what a checkpoint keeps of it, as JSON.
+
+        Returns:
+            For `load_state`.
+        """
         return {
             "last": [int(lost) for lost in self._last],
             "warned": self._warned,

@@ -18,7 +18,11 @@ __all__ = ["RemoteTraceback", "pack", "pack_error", "raise_packed", "unpack", "u
 
 
 class RemoteTraceback(Exception):
-    """The traceback of a worker, as the cause of the error that came from there."""
+    """The traceback of a worker, as the cause of the error that came from there.
+
+    Args:
+        text: the formatted traceback.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__(text)

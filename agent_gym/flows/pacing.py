@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -29,9 +30,9 @@ from agent_gym.flows.base import DeadlineReached
 try:
     import resource
 except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
+    resource = None  # type: ignore[assignment]  # whoever uses it asks what it has
 
-__all__ = ["EnvCalls", "Pace", "Spent", "Timed"]
+__all__ = ["EnvCalls", "Pace"]
 
 BLOCKED_SECONDS = 0.005 if hasattr(resource, "RUSAGE_THREAD") else 0.02
 """A call that waits longer than this without computing has blocked the event loop. Where the system counts how often a thread gave its
@@ -52,12 +53,23 @@ class Spent:
 
     @classmethod
     def now(cls) -> Spent:
-        """Return the clocks of this thread; where its waits are not counted, there is always one more."""
+        """Return the clocks of this thread; where its waits are not counted, there is always one more.
+
+        Returns:
+            A reading, of use only beside another one of the same thread.
+        """
         waits = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw if hasattr(resource, "RUSAGE_THREAD") else next(_COUNT)
         return cls(time.perf_counter(), time.thread_time(), waits)
 
     def add_since(self, begin: Spent) -> Spent:
-        """Add what was spent since then."""
+        """Add what was spent since then.
+
+        Args:
+            begin: a reading of `now` in this thread.
+
+        Returns:
+            This object.
+        """
         now = Spent.now()
         self.wall += now.wall - begin.wall
         self.computing += now.computing - begin.computing
@@ -97,7 +109,11 @@ class Pace:
 
 
 class Timed:
-    """Awaits a coroutine and adds up how long it keeps the event loop busy, without the time it waits."""
+    """Awaits a coroutine and adds up how long it keeps the event loop busy, without the time it waits.
+
+    Args:
+        coroutine: awaited once.
+    """
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         self.coroutine = coroutine
@@ -105,7 +121,7 @@ class Timed:
 
     def __await__(self) -> Generator[Any, Any, Any]:
         steps = self.coroutine.__await__()
-        resume: Callable[[], Any] = lambda: next(steps)  # noqa: E731
+        resume: Callable[[], Any] = partial(next, steps)
         while True:
             begin = Spent.now()
             try:
@@ -117,10 +133,9 @@ class Timed:
             try:
                 value = yield waits_for
             except BaseException as error:  # noqa: BLE001  # cancellation and all else belong to the coroutine
-                thrown = error
-                resume = lambda thrown=thrown: steps.throw(thrown)  # type: ignore[misc]  # noqa: E731
+                resume = partial(steps.throw, error)
             else:
-                resume = lambda value=value: steps.send(value)  # type: ignore[misc]  # noqa: E731
+                resume = partial(steps.send, value)
 
 
 class EnvCalls:
@@ -250,7 +265,11 @@ class EnvCalls:
             self.seconds += time.perf_counter() - begin
 
     def close(self, env: gymnasium.Env[Any, Any]) -> None:
-        """Close the environment; one that is still busy in a thread there, when it comes back."""
+        """Close the environment; one that is still busy in a thread there, when it comes back.
+
+        Args:
+            env: the one whose calls these are.
+        """
         if self.left_behind is not None:
             self.left_behind.add_done_callback(lambda _: env.close())
         else:

@@ -234,7 +234,7 @@ class RemoteEnv(gymnasium.Env[NDArray[np.int64], Any]):
             options: as in `reset`.
 
         Returns:
-            As `reset`.
+            As `reset`: int64 ids of shape (max_length,), and info.
 
         Raises:
             WorkerDied: if the worker died.
@@ -248,7 +248,7 @@ class RemoteEnv(gymnasium.Env[NDArray[np.int64], Any]):
             action: as in `step`.
 
         Returns:
-            As `step`.
+            As `step`, with int64 ids of shape (max_length,).
 
         Raises:
             WorkerDied: if the worker died.
@@ -279,7 +279,7 @@ class RemoteEnv(gymnasium.Env[NDArray[np.int64], Any]):
             options: of the environment.
 
         Returns:
-            What the environment returns.
+            What the environment returns: int64 ids of shape (max_length,), and info.
         """
         return self._began(_opened(self._send("reset", _ROW_ADVICE, seed=seed, options=options).result()))
 
@@ -290,7 +290,7 @@ class RemoteEnv(gymnasium.Env[NDArray[np.int64], Any]):
             action: as the environment takes it.
 
         Returns:
-            What the environment returns; numbers as Python's.
+            What the environment returns: int64 ids of shape (max_length,), numbers as Python's, and info.
         """
         return self._stepped(_opened(self._send("step", _ACTION_ADVICE, action=action).result()))
 

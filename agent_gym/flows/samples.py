@@ -90,7 +90,11 @@ class Route:
     task_field: str = ""
 
     def row(self) -> dict[str, Any]:
-        """Return the row that `run_rows`, `evaluate` and the trainers play."""
+        """Return the row that `run_rows`, `evaluate` and the trainers play.
+
+        Returns:
+            A new dictionary.
+        """
         return {
             "env_id": self.env_id,
             "env_kwargs": dict(self.env_kwargs),

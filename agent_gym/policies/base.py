@@ -36,7 +36,7 @@ class Policy(Protocol):
         """Sample one reply.
 
         Args:
-            prompt_ids: the whole prompt.
+            prompt_ids: the whole prompt, int64 of shape (n,).
             sampling: the settings of this request.
             session: names the episode, so that what was computed for an earlier turn can be used again.
 
@@ -46,7 +46,11 @@ class Policy(Protocol):
         ...
 
     def forget(self, session: Hashable) -> None:
-        """Drop what was kept for a session."""
+        """Drop what was kept for a session.
+
+        Args:
+            session: as of `generate`; an unknown one is ignored.
+        """
         ...
 
 

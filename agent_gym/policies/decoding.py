@@ -45,7 +45,13 @@ PATIENCE = 8
 
 @dataclass(eq=False)
 class Request:
-    """One reply in the making."""
+    """One reply in the making.
+
+    Attributes:
+        prompt: the whole prompt, int64, shape (n,).
+        tokens: what was sampled, int64, shape (m,); None until the request has ended.
+        logprobs: of `tokens`, float32, shape (m,); None until the request has ended.
+    """
 
     prompt: NDArray[np.int64]
     sampling: Sampling
@@ -100,7 +106,11 @@ class Decoder:
         return int(self._alive.sum())
 
     def forget(self, session: Hashable) -> None:
-        """Drop a waiting episode's cache."""
+        """Drop a waiting episode's cache.
+
+        Args:
+            session: of the episode; an unknown one is ignored.
+        """
         self.saved.pop(session, None)
 
     def reset_cache(self) -> None:

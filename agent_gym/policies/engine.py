@@ -111,19 +111,43 @@ class Engine(Protocol):
     """One engine. Raises `EngineDown` where another try may help, `ContextFull`, and `EngineError` for all else."""
 
     async def connect(self) -> EngineInfo:
-        """See that it is there, and what it is."""
+        """See that it is there, and what it is.
+
+        Returns:
+            What the policy must know of it.
+        """
         ...
 
     async def complete(self, prompt: list[int], sampling: Sampling, max_tokens: int, seed: int, request_id: str) -> Reply:
-        """Sample one reply; a cancelled call ends the request in the engine too."""
+        """Sample one reply; a cancelled call ends the request in the engine too.
+
+        Args:
+            prompt: token ids.
+            sampling: temperature and stop ids.
+            max_tokens: the longest reply, in tokens.
+            seed: of this request alone.
+            request_id: unique among all requests; `abort` takes it.
+
+        Returns:
+            What was sampled, not yet checked.
+        """
         ...
 
     async def abort(self, request_ids: Sequence[str]) -> None:
-        """End requests; their calls of `complete` return what was sampled, with "abort"."""
+        """End requests; their calls of `complete` return what was sampled, with "abort".
+
+        Args:
+            request_ids: as given to `complete`; those that are not in flight are ignored.
+        """
         ...
 
     async def load(self, folder: str, version: int) -> None:
-        """Load weights, and drop every key and value that the old ones made."""
+        """Load weights, and drop every key and value that the old ones made.
+
+        Args:
+            folder: where the engine sees a saved model.
+            version: the optimiser step of the weights.
+        """
         ...
 
     async def reset_prefix_cache(self) -> None:
@@ -298,13 +322,13 @@ class EnginePolicy:
         """Sample one reply.
 
         Args:
-            prompt_ids: the whole prompt.
+            prompt_ids: the whole prompt, int64 of shape (n,).
             sampling: the settings of this request. It ends at exactly its `stop_token_ids`.
             session: unused; engines find earlier turns by their ids.
 
         Returns:
-            The reply; its log-probabilities are None where the engine's are not those of the sampled distribution, and a NaN stands where the engine did
-            not know one. After `abort` what there was, with finish_reason "abort".
+            The reply; its log-probabilities are None where the engine's are not those of the sampled distribution, and a NaN stands where the engine
+            did not know one. After `abort` what there was, with finish_reason "abort".
 
         Raises:
             ValueError: if the prompt is empty or has ids that the model does not know, or the engine refuses the settings.
@@ -322,7 +346,11 @@ class EnginePolicy:
         return await self._insist(lambda: self._try(ids, sampling, seed))
 
     def forget(self, session: Hashable) -> None:
-        """Nothing is kept for a session."""
+        """Nothing is kept for a session.
+
+        Args:
+            session: ignored.
+        """
 
     async def abort(self) -> None:
         """End all requests in flight: each returns what was sampled so far, with finish_reason "abort"."""

@@ -61,7 +61,11 @@ class CacheLayout:
         return cls(tuple((counts[shape], *shape) for shape in stacks), keys, values)
 
     def token_bytes(self) -> int:
-        """Return the memory of one token, in bytes."""
+        """Return the memory of one token, in bytes.
+
+        Returns:
+            A number of bytes.
+        """
         return sum(count * heads * dim * dtype.itemsize for count, heads, dim, dtype, _ in self.shapes)
 
 
@@ -71,7 +75,7 @@ class Saved:
 
     Attributes:
         ids: the ids whose keys and values are kept, shape (n,).
-        tensors: per stack, shape (tensors, heads, n, dim).
+        tensors: per stack, shape (tensors, heads, n, dim), in the dtype of the model's cache.
     """
 
     ids: Any
@@ -84,7 +88,7 @@ class _RowLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # transforme
     is_sliding = False
 
     def __init__(self, owner: RowCache, key: tuple[int, int], value: tuple[int, int]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()  # type: ignore[no-untyped-call]  # the same
         self.owner, self.key_place, self.value_place = owner, key, value
         self.is_initialized = True
 
@@ -158,17 +162,37 @@ class RowCache:
             self.stacks[number] = new
 
     def copy_row(self, source: int, target: int, columns: int) -> None:
-        """Put one row's first columns over another row's."""
+        """Put one row's first columns over another row's.
+
+        Args:
+            source: a row.
+            target: another row.
+            columns: how many.
+        """
         for stack in self.stacks:
             stack[:, target, :, :columns] = stack[:, source, :, :columns]
 
     def load(self, row: int, saved: Saved, length: int) -> None:
-        """Put the first `length` columns of a waiting episode into a row."""
+        """Put the first `length` columns of a waiting episode into a row.
+
+        Args:
+            row: where to.
+            saved: of at least `length` ids, in the layout of this cache.
+            length: how many columns.
+        """
         for stack, tensor in zip(self.stacks, saved.tensors, strict=True):
             stack[:, row, :, :length] = tensor[:, :, :length]
 
     def save(self, row: int, length: int) -> list[torch.Tensor]:
-        """Return copies of the first `length` columns of a row, one tensor per stack."""
+        """Return copies of the first `length` columns of a row, one tensor per stack.
+
+        Args:
+            row: which one.
+            length: how many columns.
+
+        Returns:
+            Tensors of shape (tensors, heads, length, dim), in the dtype of the cache.
+        """
         return [stack[:, row, :, :length].clone() for stack in self.stacks]
 
     def aim(self, first: int, last: int, columns: torch.Tensor, width: int) -> None:
@@ -187,7 +211,15 @@ class RowCache:
         self._index = {columns.device: (self._row_index, columns)}
 
     def write(self, place: tuple[int, int], states: torch.Tensor) -> torch.Tensor:
-        """Write a chunk and return the visible columns of the present rows."""
+        """Write a chunk and return the visible columns of the present rows.
+
+        Args:
+            place: stack, and tensor in it.
+            states: shape (rows, columns of the chunk, heads, dim), in the dtype of the cache.
+
+        Returns:
+            A view of shape (rows, heads, width, dim) and the same dtype.
+        """
         rows = self.stacks[place[0]][place[1], self._first : self._last]
         index = self._index.get(states.device)
         if index is None:

@@ -165,7 +165,12 @@ class MeteredPolicy:
         return bool(getattr(self.policy, "token_exact", True))
 
     def bind(self, env: Any, session: Hashable | None = None) -> None:
-        """Show the environment to a policy that looks at it."""
+        """Show the environment to a policy that looks at it.
+
+        Args:
+            env: just reset.
+            session: the episode that begins in it.
+        """
         bind = getattr(self.policy, "bind", None)
         if bind is not None:
             bind(env, session)
@@ -180,7 +185,11 @@ class MeteredPolicy:
         return reply
 
     def forget(self, session: Hashable) -> None:
-        """Drop what was kept for a session."""
+        """Drop what was kept for a session.
+
+        Args:
+            session: as of `generate`.
+        """
         self.policy.forget(session)
 
 

@@ -140,6 +140,9 @@ class ChatServer:
     async def models(self) -> list[str] | None:
         """Return the names that the server serves; None where it does not tell.
 
+        Returns:
+            Names, or None.
+
         Raises:
             EngineDown: if no answer came.
             EngineError: if the key was refused.
@@ -427,11 +430,20 @@ class OpenAIPolicy:
         return self.model
 
     def bind(self, env: Any, session: Hashable | None = None) -> None:
-        """Begin a session on an environment that was just reset."""
+        """Begin a session on an environment that was just reset.
+
+        Args:
+            env: just reset; one of ours.
+            session: the episode; None where there is one at a time.
+        """
         self._envs[session] = env.unwrapped
 
     def forget(self, session: Hashable) -> None:
-        """Drop a session's environment."""
+        """Drop a session's environment.
+
+        Args:
+            session: as given to `bind`; an unknown one is ignored.
+        """
         self._envs.pop(session, None)
 
     def close(self) -> None:
@@ -444,13 +456,13 @@ class OpenAIPolicy:
         """Ask for one reply.
 
         Args:
-            prompt_ids: the whole prompt: that of the session's environment, whose messages are sent.
+            prompt_ids: the whole prompt, int64 of shape (n,): that of the session's environment, whose messages are sent.
             sampling: temperature, top_p, max_tokens (in the server's tokens, and then in ours) and seed.
             session: the session that was bound.
 
         Returns:
-            The ids of the reply's text, without log-probabilities, `token_exact` False. A reply that came to its end is closed by the end of turn, one that was cut off
-            is not. Empty, with finish_reason "context", where the server says that its context is full.
+            The ids of the reply's text, without log-probabilities, `token_exact` False. A reply that came to its end is closed by the end of turn,
+            one that was cut off is not. Empty, with finish_reason "context", where the server says that its context is full.
 
         Raises:
             ValueError: if no environment was bound to the session, or for top_k and min_p, which OpenAI's API does not have.

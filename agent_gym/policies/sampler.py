@@ -17,7 +17,7 @@ def filter_logits(scaled: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor
         min_p: shape (batch,), float32, 0 keeps all.
 
     Returns:
-        The filtered logits, same shape.
+        The filtered logits, same shape and dtype.
     """
     ordered, order = scaled.sort(dim=-1, descending=True, stable=True)
     probabilities = ordered.softmax(dim=-1)

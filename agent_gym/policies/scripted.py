@@ -27,6 +27,9 @@ class RandomPolicy:
         vocab_size: ids run below it; None takes that of each episode's action space when a loop binds its environment.
         max_length: the longest reply, also bounded by `Sampling.max_tokens`.
         seed: of requests without a seed of their own; None draws one from the system.
+
+    Raises:
+        ValueError: for a `max_length` below 1.
     """
 
     def __init__(self, vocab_size: int | None = None, *, max_length: int = 32, seed: int | None = None) -> None:
@@ -40,7 +43,12 @@ class RandomPolicy:
         self._vocabularies: dict[Hashable, int] = {}
 
     def bind(self, env: Any, session: Hashable | None = None) -> None:
-        """Take the vocabulary of an environment's action space for a session, unless one was given for all."""
+        """Take the vocabulary of an environment's action space for a session, unless one was given for all.
+
+        Args:
+            env: just reset, with a `TokenBox` for actions.
+            session: the episode; None where there is one at a time.
+        """
         self._vocabularies[session] = int(env.get_wrapper_attr("action_space").vocab_size)
 
     async def generate(
@@ -49,7 +57,7 @@ class RandomPolicy:
         """Draw a reply.
 
         Args:
-            prompt_ids: ignored.
+            prompt_ids: int64 of shape (n,); ignored.
             sampling: `max_tokens`, `seed` and `stop_token_ids` are used.
             session: the session that was bound.
 
@@ -70,7 +78,11 @@ class RandomPolicy:
         return Generation(ids, np.full(len(ids), -math.log(vocab_size)), "stop" if len(stops) else "length", self.version)
 
     def forget(self, session: Hashable) -> None:
-        """Drop a session's vocabulary."""
+        """Drop a session's vocabulary.
+
+        Args:
+            session: as given to `bind`; an unknown one is ignored.
+        """
         self._vocabularies.pop(session, None)
 
 
@@ -112,7 +124,12 @@ class ScriptedPolicy:
         return cls(_ask_expert, env=env)
 
     def bind(self, env: Any, session: Hashable | None = None) -> None:
-        """Begin a session on an environment that was just reset."""
+        """Begin a session on an environment that was just reset.
+
+        Args:
+            env: just reset; one of ours.
+            session: the episode; None where there is one at a time.
+        """
         self._envs[session] = (env.unwrapped, 0)
 
     async def generate(
@@ -121,7 +138,7 @@ class ScriptedPolicy:
         """Return the text of this turn as ids.
 
         Args:
-            prompt_ids: ignored.
+            prompt_ids: int64 of shape (n,); ignored.
             sampling: ignored; the text is given whole.
             session: the session that was bound.
 
@@ -143,7 +160,11 @@ class ScriptedPolicy:
         return Generation(ids, None, "stop", self.version)
 
     def forget(self, session: Hashable) -> None:
-        """Drop a session's environment."""
+        """Drop a session's environment.
+
+        Args:
+            session: as given to `bind`; an unknown one is ignored.
+        """
         self._envs.pop(session, None)
 
 

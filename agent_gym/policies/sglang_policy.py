@@ -42,7 +42,14 @@ class SGLangServer(HttpEngine):
         )
 
     async def connect(self) -> EngineInfo:
-        """See what is served."""
+        """See what is served.
+
+        Returns:
+            Name, length of the context, and what its log-probabilities are.
+
+        Raises:
+            EngineError: for a server that does not tell what is needed.
+        """
         model = await self.ask("GET", "/get_model_info", None, lambda value: field_of(value, "model_path", str))
         server = await self.ask("GET", "/get_server_info", None, lambda value: value if isinstance(value, Mapping) else {})
         length = next((server[name] for name in ("context_length", "max_req_input_len") if isinstance(server.get(name), int)), None)
@@ -79,7 +86,15 @@ class SGLangServer(HttpEngine):
             await self.ask("POST", "/abort_request", {"rid": name}, lambda value: None, raw=True)
 
     async def load(self, folder: str, version: int) -> None:
-        """Pause, reload the weights from a folder, drop the cache, and go on."""
+        """Pause, reload the weights from a folder, drop the cache, and go on.
+
+        Args:
+            folder: where the server sees a saved model.
+            version: the optimiser step of the weights.
+
+        Raises:
+            EngineError: where the server could not load them.
+        """
         await self._control("/pause_generation", {"mode": "retract"})  # the requests of others begin again from their ids
         try:
             body = {"model_path": folder, "weight_version": str(version), "flush_cache": True, "abort_all_requests": False}
@@ -92,7 +107,11 @@ class SGLangServer(HttpEngine):
             await self._control("/continue_generation", {})
 
     async def reset_prefix_cache(self) -> None:
-        """Drop the radix cache."""
+        """Drop the radix cache.
+
+        Raises:
+            EngineDown: where the server could not; another try may help.
+        """
 
         def failed(_: Any) -> None:
             """It answers in words."""

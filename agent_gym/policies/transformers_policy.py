@@ -111,7 +111,7 @@ class TransformersPolicy:
         """Sample one reply, together with all others that are awaited now.
 
         Args:
-            prompt_ids: the whole prompt.
+            prompt_ids: the whole prompt, int64 of shape (n,).
             sampling: the settings of this request.
             session: names the episode; its cache is kept for the next turn until `forget(session)`.
 
@@ -150,7 +150,11 @@ class TransformersPolicy:
             )
 
     def forget(self, session: Hashable) -> None:
-        """Drop the cache of a session; unknown sessions are ignored."""
+        """Drop the cache of a session; unknown sessions are ignored.
+
+        Args:
+            session: as of `generate`.
+        """
         for driver in list(self._drivers.values()):
             driver.decoder.forget(session)
 
@@ -179,7 +183,11 @@ class TransformersPolicy:
         return driver
 
     def worker(self) -> ThreadPoolExecutor:
-        """Return the one thread in which the model runs."""
+        """Return the one thread in which the model runs.
+
+        Returns:
+            An executor of one thread; begun by the first call, and the same from then on.
+        """
         if self._executor is None:
             self._executor = ThreadPoolExecutor(1, thread_name_prefix="agent-gym-policy")
         return self._executor

@@ -77,7 +77,11 @@ class VLLMColocate:
         return result
 
     async def connect(self) -> EngineInfo:
-        """Start the engine."""
+        """Start the engine.
+
+        Returns:
+            What is served.
+        """
         return await self._on_loop(self._start())
 
     async def _start(self) -> EngineInfo:
@@ -134,7 +138,12 @@ class VLLMColocate:
         await self._on_loop(self._engine.abort(list(request_ids)))
 
     async def load(self, folder: str, version: int) -> None:
-        """Pause behind the requests in flight, reload the weights from a folder, drop the prefix cache, and go on."""
+        """Pause behind the requests in flight, reload the weights from a folder, drop the prefix cache, and go on.
+
+        Args:
+            folder: of a saved model.
+            version: the optimiser step of the weights.
+        """
         await self.connect()
         await self._on_loop(self._load(folder))
 

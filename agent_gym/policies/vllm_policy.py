@@ -42,8 +42,8 @@ class PromptScores(NamedTuple):
     """What a server says of the ids of a prompt, each of shape (n - 1,): of those behind the first.
 
     Attributes:
-        logprobs: float32, at temperature 1; NaN where the server knows none, or says that the id is impossible (-9999).
-        likeliest: bool: no id is likelier.
+        logprobs: shape (n - 1,), float32, at temperature 1; NaN where the server knows none, or says that the id is impossible (-9999).
+        likeliest: shape (n - 1,), bool: no id is likelier.
     """
 
     logprobs: NDArray[np.float32]
@@ -73,7 +73,14 @@ class VLLMServer(HttpEngine):
         self.model = model
 
     async def connect(self) -> EngineInfo:
-        """See what is served, and of which distribution its log-probabilities are."""
+        """See what is served, and of which distribution its log-probabilities are.
+
+        Returns:
+            Name, length of the context, and what its log-probabilities are.
+
+        Raises:
+            EngineError: for a server of another model, or one that does not tell what is needed.
+        """
         served = await self.ask("GET", "/v1/models", None, lambda value: field_of(value, "data", list))
         known = {field_of(one, "id", str): one for one in served}
         if not known or (self.model is not None and self.model not in known):
@@ -167,7 +174,11 @@ class VLLMServer(HttpEngine):
         return await self.ask("POST", "/tokenize", body, lambda value: list(field_of(value, "tokens", list)))
 
     async def abort(self, request_ids: Sequence[str]) -> None:
-        """End requests; what was sampled comes back only from a server in development mode."""
+        """End requests; what was sampled comes back only from a server in development mode.
+
+        Args:
+            request_ids: as given to `complete`.
+        """
         names = self.names_of(request_ids)
         if not names:  # an empty list would end the requests of everybody
             return
@@ -177,7 +188,12 @@ class VLLMServer(HttpEngine):
             self.hang_up(request_ids)
 
     async def load(self, folder: str, version: int) -> None:
-        """Pause behind the requests in flight, reload the weights from a folder, drop the prefix cache, and go on."""
+        """Pause behind the requests in flight, reload the weights from a folder, drop the prefix cache, and go on.
+
+        Args:
+            folder: where the server sees a saved model.
+            version: the optimiser step of the weights.
+        """
         await self._control("/pause?mode=wait", None)
         try:
             await self._control("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": folder}})
@@ -186,7 +202,11 @@ class VLLMServer(HttpEngine):
             await self._control("/resume", None)
 
     async def reset_prefix_cache(self) -> None:
-        """Drop the prefix cache: keys and values that old weights made are otherwise read under new ones."""
+        """Drop the prefix cache: keys and values that old weights made are otherwise read under new ones.
+
+        Raises:
+            EngineDown: where requests of somebody hold it; another try may help.
+        """
         answer = await self._control("/reset_prefix_cache", None)
         if isinstance(answer, Mapping) and answer.get("success") is False:
             raise EngineDown(f"the {self.what} could not drop its prefix cache, since requests of somebody hold it", lost=False)

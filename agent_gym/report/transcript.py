@@ -1,7 +1,7 @@
 """An episode as people read it: which tokens the model sampled, which the environment wrote, and which of them the loss sees.
 
-Steps whose observation extends all before it belong to one context, as they do in training; a rewritten context begins a new one. Action
-tokens are those that carry loss; environment tokens have weight exactly zero. What a token says is escaped like all text.
+Steps whose observation extends all before it belong to one context, as they do in training; a rewritten context begins a new one. Action tokens carry
+loss, except those that the recorded mask (`loss_mask` in a step's info) takes out of it; environment tokens have weight exactly zero.
 """
 
 from __future__ import annotations
@@ -12,13 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from agent_gym.report.markup import Markup, escape, join, tag
-from agent_gym.trajectory import CUT_OFF, Step, Trajectory
+from agent_gym.trajectory import Step, Trajectory
 
-__all__ = ["Context", "Segment", "contexts_of", "mask_strip", "pieces_of", "transcript"]
+__all__ = ["Context", "Segment", "contexts_of", "pick_pair", "pieces_of"]
 
-MAX_PIECES = 6000
-"""Above so many tokens the environment's text of an episode is shown in whole blocks; the model's tokens stay apart always."""
 _MOST_IDS_PER_CHARACTER = 6
 
 
@@ -31,6 +28,7 @@ class Segment:
         ids: token ids.
         logprobs: of the ids, or None.
         advantages: of the ids, or None.
+        mask: whether the loss sees each id, or None where that was not recorded.
         step: the step whose action it is, or which it leads to; None for the last answer of the environment.
     """
 
@@ -38,6 +36,7 @@ class Segment:
     ids: tuple[int, ...]
     logprobs: tuple[float, ...] | None = None
     advantages: tuple[float, ...] | None = None
+    mask: tuple[bool, ...] | None = None
     step: Step | None = None
 
 
@@ -58,8 +57,8 @@ class Context:
 
     @property
     def trained(self) -> int:
-        """Number of action tokens."""
-        return sum(len(segment.ids) for segment in self.segments if segment.action)
+        """Number of action tokens, without those that the recorded mask takes out."""
+        return sum(len(segment.ids) if segment.mask is None else sum(segment.mask) for segment in self.segments if segment.action)
 
 
 def contexts_of(trajectory: Trajectory) -> list[Context]:
@@ -80,7 +79,8 @@ def contexts_of(trajectory: Trajectory) -> list[Context]:
                 True,
                 tuple(step.action_ids.tolist()),
                 None if step.logprobs is None else tuple(float(value) for value in step.logprobs),
-                _advantages(step),
+                _per_token(step, "advantage"),
+                _mask(step),
                 step,
             )
         )
@@ -101,14 +101,23 @@ def _add_observation(contexts: list[Context], shown: np.ndarray[Any, Any], ids: 
         contexts[-1].segments.append(Segment(False, tuple(new.tolist()), step=step))
 
 
-def _advantages(step: Step) -> tuple[float, ...] | None:
-    given = step.info.get("advantage")
+def _per_token(step: Step, name: str) -> tuple[float, ...] | None:
+    """A number per action token of a step's info; one number stands for all. None where there is none, or not as many as tokens."""
+    given = step.info.get(name)
     if given is None:
         return None
-    values = np.asarray(given, dtype=np.float64).reshape(-1)
+    try:
+        values = np.asarray(given, dtype=np.float64).reshape(-1)
+    except (TypeError, ValueError):  # somebody else's, of another meaning
+        return None
     if len(values) == 1:
         return tuple([float(values[0])] * len(step.action_ids))
     return tuple(values.tolist()) if len(values) == len(step.action_ids) else None
+
+
+def _mask(step: Step) -> tuple[bool, ...] | None:
+    values = _per_token(step, "loss_mask")
+    return None if values is None else tuple(value != 0 for value in values)
 
 
 def pieces_of(ids: Sequence[int], tokenizer: Any) -> Iterator[tuple[int, int, str]]:
@@ -150,135 +159,6 @@ def _decode(tokenizer: Any, ids: Sequence[int]) -> str:
     if isinstance(first, str) and first.startswith("\u2581") and not text.startswith(" "):  # SentencePiece: decode drops the first blank
         text = " " + text
     return text
-
-
-# ---------------------------------------------------------------------------------------------------- markup
-
-
-def transcript(trajectory: Trajectory, tokenizer: Any, key: str, *, heading: Any = None) -> tuple[Markup, dict[str, Any]]:
-    """Return an episode as markup, with the data of its tooltips.
-
-    Args:
-        trajectory: the episode.
-        tokenizer: whose ids these are; None shows numbers.
-        key: a name for it, unique on the page.
-        heading: shown above.
-
-    Returns:
-        The element, and the data for the page's script under this key: ids, log-probabilities and advantages by token, from 0.
-    """
-    contexts = contexts_of(trajectory)
-    fine = sum(context.length for context in contexts) <= MAX_PIECES
-    ids: list[int] = []
-    logprobs: list[float | None] = []
-    advantages: list[float | None] = []
-    blocks: list[Markup] = []
-    turn = 0
-    for number, context in enumerate(contexts):
-        if number:
-            blocks.append(tag("p", "The environment rewrote the context here.", class_="rewritten"))
-        for segment in context.segments:
-            start = len(ids)
-            ids += segment.ids
-            logprobs += [round(value, 4) for value in segment.logprobs] if segment.logprobs is not None else [None] * len(segment.ids)
-            advantages += [round(value, 4) for value in segment.advantages] if segment.advantages is not None else [None] * len(segment.ids)
-            if segment.action:
-                turn += 1
-                blocks.append(_action_block(segment, tokenizer, start, turn))
-            else:
-                blocks.append(_environment_block(segment, tokenizer, start, fine, first=start == 0))
-    strips = [mask_strip(context) for context in contexts]
-    element = tag(
-        "article",
-        tag("header", heading, _outcome(trajectory)),
-        *strips,
-        tag("div", *blocks, class_="turns"),
-        class_="transcript",
-        data_key=key,
-    )
-    data: dict[str, Any] = {"ids": ids}
-    if any(value is not None for value in logprobs):
-        data["logprobs"] = logprobs
-    if any(value is not None for value in advantages):
-        data["advantages"] = advantages
-    return element, {key: data}
-
-
-def _outcome(trajectory: Trajectory) -> Markup:
-    state = "good" if trajectory.is_success else "bad"
-    words = f"{'solved' if trajectory.is_success else 'not solved'}, reward {trajectory.total_reward:g}"
-    turns = f"{len(trajectory)} turn{'s' if len(trajectory) != 1 else ''}, ended by {trajectory.stop_reason.value.replace('_', ' ')}"
-    return tag("p", tag("span", words, class_=f"badge {state}"), " ", turns, class_="outcome")
-
-
-def _span(text: str, index: int, count: int, class_: str) -> Markup:
-    several = f' data-n="{count}"' if count > 1 else ""
-    shown = escape(text).replace("\n", '<i class="nl"></i>\n')
-    return Markup(f'<span class="{class_}" data-i="{index}"{several}>{shown}</span>')
-
-
-def _action_block(segment: Segment, tokenizer: Any, start: int, turn: int) -> Markup:
-    spans = []
-    for begin, end, text in pieces_of(segment.ids, tokenizer):
-        surprise = 0 if segment.logprobs is None else _surprise(min(segment.logprobs[begin:end]))
-        spans.append(_span(text, start + begin, end - begin, f"a s{surprise}"))
-    step = segment.step
-    notes = []
-    if step is not None:
-        if step.finish_reason in CUT_OFF:
-            notes.append("cut off")
-        if not step.info.get("action_valid", True):
-            notes.append("invalid")
-        notes += [f"{name} {value:+g}" for name, value in step.reward_parts.items() if value]
-    label = tag("span", f"model, turn {turn}", class_="who")
-    empty = None if spans else tag("span", "(no token)", class_="none")
-    return tag("div", label, *[tag("span", note, class_="chip") for note in notes], tag("pre", *spans, empty), class_="turn action")
-
-
-def _environment_block(segment: Segment, tokenizer: Any, start: int, fine: bool, *, first: bool) -> Markup:
-    if fine:
-        content = join(_span(text, start + begin, end - begin, "e") for begin, end, text in pieces_of(segment.ids, tokenizer))
-    else:
-        content = escape(_decode(tokenizer, segment.ids))
-    words = f"{'task' if first else 'environment'}, {len(segment.ids)} token{'s' if len(segment.ids) != 1 else ''}"
-    # A long first prompt is shown from its end, where the task stands.
-    text = tag("div", tag("pre", content), class_="from-end" if first else None)
-    blank = not _decode(tokenizer, segment.ids).strip()
-    return tag("div", tag("span", words, class_="who"), text, class_="turn environment blank" if blank else "turn environment")
-
-
-def _surprise(logprob: float) -> int:
-    """0 (expected) to 4 (most surprising): how unlikely the sampled token was."""
-    for level, bound in enumerate((-0.05, -0.4, -1.2, -3.0)):
-        if logprob >= bound:
-            return level
-    return 4
-
-
-def mask_strip(context: Context) -> Markup:
-    """Return the loss mask of a context as a strip: one place per token, filled where the token is trained.
-
-    Args:
-        context: of an episode.
-
-    Returns:
-        A figure with its caption.
-    """
-    rects = []
-    at = 0
-    for segment in context.segments:
-        if segment.ids:
-            class_ = "m1" if segment.action else "m0"
-            title = tag("title", f"tokens {at} to {at + len(segment.ids) - 1}: {'trained' if segment.action else 'weight 0'}")
-            rects.append(tag("rect", title, x=at, y=0, width=len(segment.ids), height=10, class_=class_))
-            at += len(segment.ids)
-    strip = tag(
-        "svg", *rects, viewBox=f"0 0 {max(1, at)} 10", preserveAspectRatio="none", role="img", class_="strip", aria_label="loss mask"
-    )
-    caption = (
-        f"Loss mask: {context.trained} of {context.length} tokens are trained; the other {context.length - context.trained} have weight 0."
-    )
-    return tag("figure", strip, tag("figcaption", caption), class_="mask")
 
 
 def pick_pair(before: Sequence[Trajectory], after: Sequence[Trajectory]) -> tuple[Trajectory, Trajectory] | None:

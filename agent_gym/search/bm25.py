@@ -80,11 +80,11 @@ class LuceneBM25:
         Args:
             documents: The documents, by number.
             rows: The row of a term.
-            offsets: Start of each row in the postings, one entry more than rows.
-            posting_documents: Document numbers, ascending within a row.
-            posting_counts: How often the document has the term.
-            length_codes: Lucene's byte of each document's length.
-            tie_ranks: Place of each document in the order of the ids.
+            offsets: Start of each row in the postings, int64 of shape (rows + 1,).
+            posting_documents: Document numbers, ascending within a row, int32 of shape (postings,).
+            posting_counts: How often the document has the term, uint16 or int32 of shape (postings,).
+            length_codes: Lucene's byte of each document's length, uint8 of shape (documents,).
+            tie_ranks: Place of each document in the order of the ids, int32 of shape (documents,).
             total_length: Terms of all documents together.
             k1: See the class.
             b: See the class.
@@ -145,6 +145,12 @@ class LuceneBM25:
     def open(cls, path: str | Path) -> LuceneBM25:
         """Maps a folder written by `build` into memory; costs milliseconds whatever its size.
 
+        Args:
+            path: The folder.
+
+        Returns:
+            The index.
+
         Raises:
             FileNotFoundError: If there is no such folder.
             ValueError: If it holds no index, a damaged one, or one of another version.
@@ -165,6 +171,9 @@ class LuceneBM25:
             cache_dir: Is made where it is missing.
             k1: As in `build`.
             b: As in `build`.
+
+        Returns:
+            The index.
         """
         from agent_gym.search.storage import cached_folder
 

@@ -71,6 +71,9 @@ def open_searcher(source: str | Path, *, cache_dir: str | Path | None = None, ti
         cache_dir: Where indexes of corpus files are kept; None: `default_cache_dir()`.
         timeout: Seconds for each call of a server.
 
+    Returns:
+        The search engine.
+
     Raises:
         FileNotFoundError: If there is neither a file nor a folder of that name.
         ValueError: If the corpus or the index cannot be read.
@@ -84,7 +87,11 @@ def open_searcher(source: str | Path, *, cache_dir: str | Path | None = None, ti
 
 
 def default_cache_dir() -> Path:
-    """`agent-gym/search` in the user's cache folder (`XDG_CACHE_HOME`, else `~/.cache`)."""
+    """`agent-gym/search` in the user's cache folder (`XDG_CACHE_HOME`, else `~/.cache`).
+
+    Returns:
+        The folder, which need not exist.
+    """
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "agent-gym" / "search"
 
 

@@ -53,6 +53,9 @@ class HttpSearcher:
             batch_size: At most so many queries in one request.
             max_response_bytes: A longer answer is a fault.
             headers: Sent with every request, for example an authorisation.
+
+        Raises:
+            ValueError: If the address or a number cannot be used.
         """
         self._client = JsonClient(url, timeout=timeout, max_retries=max_retries, max_response_bytes=max_response_bytes, headers=headers)
         if cache_size < 0 or batch_size < 1:

@@ -80,6 +80,9 @@ def serve(searcher: Searcher, host: str = "127.0.0.1", port: int = 0, **limits: 
         host: The address to listen on; this machine alone by default.
         port: 0 takes a free one.
         **limits: `max_body_bytes`, `max_queries`, `max_k` of `SearchServer`.
+
+    Returns:
+        The server, which answers nobody until it is entered or run.
     """
     return SearchServer(searcher, host, port, **limits)
 

@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, ClassVar, TypeVar
 
-__all__ = ["JsonHandler", "JsonServer", "ListeningServer", "Refused"]
+__all__ = ["JsonHandler", "JsonServer", "Refused"]
 
 _log = logging.getLogger(__name__)
 _Self = TypeVar("_Self", bound="JsonServer")
@@ -26,6 +26,10 @@ _Self = TypeVar("_Self", bound="JsonServer")
 
 class Refused(Exception):
     """A request that is answered by an error.
+
+    Args:
+        status: From 400.
+        reason: For whoever asked; the text of the exception.
 
     Attributes:
         status: Of the HTTP answer.
@@ -56,13 +60,13 @@ class ListeningServer(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Notes the connection and answers it in a thread."""
+        """Notes the connection and answers it in a thread; see `socketserver.ThreadingMixIn.process_request`."""
         with self._open_lock:
             self._open.add(request)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """Forgets the connection and closes it."""
+        """Forgets the connection and closes it; see `socketserver.TCPServer.shutdown_request`."""
         with self._open_lock:
             self._open.discard(request)
         super().shutdown_request(request)
@@ -80,7 +84,7 @@ class ListeningServer(ThreadingHTTPServer):
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Notes a connection that broke."""
+        """Notes a connection that broke; see `socketserver.BaseServer.handle_error`."""
         _log.debug("the connection from %s broke", client_address, exc_info=True)
 
 
@@ -167,18 +171,33 @@ class JsonHandler(BaseHTTPRequestHandler):
     server: ListeningServer
 
     def fail(self, refusal: Refused) -> None:
-        """Answers by an error."""
+        """Answers by an error.
+
+        Args:
+            refusal: With status and reason.
+        """
         if self.command != "GET" and refusal.status in (404, 411, 413):  # the body was not read: the next request cannot be found behind it
             self.close_connection = True
         self.reply(refusal.status, {"error": str(refusal)})
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answers what is no request of HTTP, or too long for one, which the base class does in HTML; then the connection ends."""
+        """Answers what is no request of HTTP, or too long for one, which the base class does in HTML; then the connection ends.
+
+        Args:
+            code: Status of HTTP.
+            message: The text; None for the usual one of the status.
+            explain: Not used.
+        """
         self.close_connection = True
         self.reply(code, {"error": message or HTTPStatus(code).phrase})
 
     def reply(self, status: int, content: dict[str, Any]) -> None:
-        """Answers."""
+        """Answers.
+
+        Args:
+            status: Of HTTP.
+            content: What JSON can write.
+        """
         body = json.dumps(content).encode("ascii")
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -190,5 +209,5 @@ class JsonHandler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Notes a request."""
+        """Notes a request; see `http.server.BaseHTTPRequestHandler.log_message`."""
         _log.debug("%s %s", self.address_string(), format % args)

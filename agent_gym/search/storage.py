@@ -33,7 +33,7 @@ _FILES = ("documents.jsonl", "terms.bin", *(f"{name}.npy" for name in _ARRAYS))
 
 
 def build_folder(documents: Iterable[Document], path: Path, *, k1: float, b: float) -> LuceneBM25:
-    """Writes an index to a folder and opens it. See `LuceneBM25.build`."""
+    """See `LuceneBM25.build`."""
     check_settings(k1, b)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot write the index to {path}: there is no folder {path.parent}")
@@ -50,7 +50,7 @@ def build_folder(documents: Iterable[Document], path: Path, *, k1: float, b: flo
 
 
 def cached_folder(documents: Iterable[Document], cache_dir: Path, *, k1: float, b: float) -> LuceneBM25:
-    """Opens or builds the index of these documents in a cache. See `LuceneBM25.cached`."""
+    """See `LuceneBM25.cached`."""
     check_settings(k1, b)
     if iter(documents) is documents:
         raise TypeError("documents must be a list or another collection that can be gone through twice, got a one-time iterator")
@@ -69,7 +69,7 @@ def cached_folder(documents: Iterable[Document], cache_dir: Path, *, k1: float, 
 
 
 def open_folder(path: Path) -> LuceneBM25:
-    """Maps an index into memory. See `LuceneBM25.open`."""
+    """See `LuceneBM25.open`."""
     meta = _read_meta(path)
     arrays = {name: _load(path / f"{name}.npy") for name in _ARRAYS}
     return LuceneBM25(
@@ -172,7 +172,14 @@ def _write(documents: Iterable[Document], path: Path, k1: float, b: float) -> No
 
 @contextlib.contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """A folder to fill, beside `path`; it becomes `path` at the end, or vanishes when something is raised. The caller holds the lock."""
+    """A folder to fill, beside `path`; it becomes `path` at the end, or vanishes when something is raised. The caller holds the lock.
+
+    Args:
+        path: In a folder that is there; must not be there itself.
+
+    Yields:
+        The folder to fill.
+    """
     folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
     try:
         yield folder
@@ -226,7 +233,14 @@ def _map(path: Path) -> mmap.mmap | bytes:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Holds the lock of a folder; waits for whoever has it, in this process or another."""
+    """Holds the lock of a folder; waits for whoever has it, in this process or another.
+
+    Args:
+        path: In a folder that is there; need not be there itself.
+
+    Yields:
+        Nothing, for `with`.
+    """
     with path.with_name(path.name + ".lock").open("a+b") as file:
         _lock(file)
         yield  # closing the file gives the lock back, also when the process dies

@@ -45,7 +45,13 @@ class TantivySearcher:
     """
 
     def __init__(self, index: tantivy.Index, fingerprint: str, path: Path | None) -> None:
-        """Takes an opened index; not meant to be called by users."""
+        """Takes an opened index; not meant to be called by users.
+
+        Args:
+            index: Of tantivy, opened.
+            fingerprint: Of the documents.
+            path: See the class.
+        """
         self.path = path
         self._index = index
         self._fingerprint = fingerprint
@@ -58,6 +64,9 @@ class TantivySearcher:
         Args:
             documents: With ids of their own; read once.
             path: A folder that is not there yet, in one that is; it appears whole or not at all. None: a temporary folder.
+
+        Returns:
+            The index.
 
         Raises:
             ImportError: If tantivy is not installed.
@@ -89,6 +98,12 @@ class TantivySearcher:
     @classmethod
     def open(cls, path: str | Path) -> TantivySearcher:
         """Opens a folder written by `build`.
+
+        Args:
+            path: The folder.
+
+        Returns:
+            The index.
 
         Raises:
             ImportError: If tantivy is not installed.

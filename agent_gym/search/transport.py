@@ -56,7 +56,14 @@ class Remembered(Generic[K, T]):
         self._lock = threading.Lock()
 
     def get(self, key: K) -> T | None:
-        """The answer under a key, or None."""
+        """The answer under a key, or None.
+
+        Args:
+            key: As given to `put`.
+
+        Returns:
+            The answer, which counts as used just now.
+        """
         with self._lock:
             found = self._known.get(key)
             if found is not None:
@@ -64,7 +71,12 @@ class Remembered(Generic[K, T]):
             return found
 
     def put(self, key: K, value: T) -> None:
-        """Remembers an answer."""
+        """Remembers an answer.
+
+        Args:
+            key: Whatever can be hashed.
+            value: The answer; where there are too many, the one that was not used for the longest time goes.
+        """
         with self._lock:
             self._known[key] = value
             self._known.move_to_end(key)
@@ -88,7 +100,11 @@ class Cancellation:
                 self._connection.shut()
 
     def watch(self, connection: _Connection | None) -> None:
-        """Say which connection the request uses now; None when it is over."""
+        """Say which connection the request uses now; None when it is over.
+
+        Args:
+            connection: Closed when the call is cancelled.
+        """
         with self._lock:
             self._connection = connection
 
@@ -153,7 +169,11 @@ class JsonClient:
         self._random = random.Random()  # only scatters the delays; never the global generator
 
     def deadline(self) -> float:
-        """The `time.monotonic()` at which a call that begins now must have ended."""
+        """The `time.monotonic()` at which a call that begins now must have ended.
+
+        Returns:
+            Seconds of that clock.
+        """
         return time.monotonic() + self.timeout
 
     def ask(
@@ -273,6 +293,12 @@ class JsonClient:
 
 def parse_json(content: bytes) -> Any:
     """The value of a JSON text.
+
+    Args:
+        content: UTF-8, UTF-16 or UTF-32.
+
+    Returns:
+        Plain values.
 
     Raises:
         ValueError: If it is none.

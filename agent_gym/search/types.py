@@ -74,6 +74,9 @@ def join_contents(title: str, text: str) -> str:
     Args:
         title: The title; its line breaks become blanks, since the first line is the title.
         text: The body.
+
+    Returns:
+        Two lines or more.
     """
     return f'"{" ".join(title.splitlines())}"\n{text}'
 

@@ -66,6 +66,9 @@ def makes(subject: Subject) -> None:
     """The environment can be made, reset with a seed, reset without one, and made a second time.
 
     Protects all that follows: where this fails nothing else is asked.
+
+    Args:
+        subject: what is checked.
     """
     for _ in range(2):
         try:
@@ -88,6 +91,9 @@ def gymnasium_api(subject: Subject) -> None:
 
     Protects every reader who takes the word "Gymnasium" seriously. Several suites that name themselves after it return dictionaries, one
     `done` flag or four values, and run in nobody else's loop.
+
+    Args:
+        subject: what is checked.
     """
     with subject.made() as env, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an id space is no [-1, 1] box, and check_env says so each time
@@ -107,6 +113,9 @@ def info_keys(subject: Subject) -> None:
 
     Protects vector environments, which stack infos into arrays: Gymnasium turns (True, None) into [True, False] without a word, (1, 1.5)
     into [1, 1], and (None, {}) into an AttributeError.
+
+    Args:
+        subject: what is checked.
     """
     with subject.made() as env:
         token_env = _is_token_env(env)
@@ -168,6 +177,9 @@ def rewards(subject: Subject) -> None:
 
     Protects the advantage of a whole group: one NaN spreads over all its members, and Agent-R1's tool environment returned None as a reward
     that its signature called a float.
+
+    Args:
+        subject: what is checked.
     """
     names: frozenset[str] | None = None
     for name, frames in _episodes(subject):
@@ -204,6 +216,9 @@ def ends_apart(subject: Subject) -> None:
     """`terminated` and `truncated` are booleans, never both true, and agree with `stop_reason`.
 
     Protects bootstrapping: a terminated state is worth nothing more, a truncated one is. Most suites for language models know one `done`.
+
+    Args:
+        subject: what is checked.
     """
     for name, frames in _episodes(subject):
         for turn, frame in enumerate(frames[1:], start=1):
@@ -235,6 +250,12 @@ def reset_needed(subject: Subject) -> None:
     """A step before the first reset and after the end raises `gymnasium.error.ResetNeeded`.
 
     Protects the loss from steps of an episode that is over: a loop with an off-by-one would train on them in silence.
+
+    Args:
+        subject: what is checked.
+
+    Raises:
+        NotApplicable: where a wrapper ended the episode.
     """
     with subject.made() as env:
         if not _is_token_env(env):
@@ -264,6 +285,12 @@ def max_turns(subject: Subject) -> None:
 
     Protects the budget of a rollout, and bootstrapping: a limit is no end of the task. Limits that were counted twice or from another
     start are a recurring bug of rollout code (verifiers 1543).
+
+    Args:
+        subject: what is checked.
+
+    Raises:
+        NotApplicable: where there is no such limit, or no episode reaches it.
     """
     limits: list[tuple[int, dict[str, Any]]] = []
     with subject.made() as env:
@@ -315,6 +342,12 @@ def render_ansi(subject: Subject) -> None:
     """With `render_mode="ansi"` given at construction, `render()` returns text after reset and every step.
 
     Protects whoever looks at what an agent sees. Environments that print, or that take arguments in `render`, cannot be recorded.
+
+    Args:
+        subject: what is checked.
+
+    Raises:
+        NotApplicable: where the mode is not among the environment's.
     """
     with subject.made() as env:
         if "ansi" not in env.metadata.get("render_modes", ()):
@@ -341,6 +374,9 @@ def close_twice(subject: Subject) -> None:
     """`close()` can be called twice, and before any reset.
 
     Protects the end of every program: vector environments, wrappers and `with` blocks all close, and the second must not hide an error.
+
+    Args:
+        subject: what is checked.
     """
     for played in (False, True):
         env = subject.factory()

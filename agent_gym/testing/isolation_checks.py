@@ -91,6 +91,9 @@ def global_generators(subject: Subject) -> None:
 
     Protects everybody's seeds. GEM seeds `random` in reset: the targets of one seed are 2, 2, 8, 7 alone and 2, 8, 2, 7 beside a second
     environment, and the trainer's own draws repeat with every episode.
+
+    Args:
+        subject: what is checked.
     """
     _ = subject.scripts  # written before, so that nothing is imported for the first time below
     with _global_generators_restored() as seed_all:
@@ -118,6 +121,12 @@ def seeded_episode(subject: Subject) -> None:
     """The same seed and actions give the same observations, rewards and infos in two fresh environments, and the same next task.
 
     Protects every comparison of two runs, and groups of episodes of one task: a group whose members differ in the task measures nothing.
+
+    Args:
+        subject: what is checked.
+
+    Raises:
+        NotApplicable: where the spec says nondeterministic.
     """
     runs: list[list[list[Frame]]] = []
     for _ in range(2):
@@ -149,6 +158,9 @@ def interleaved(subject: Subject) -> None:
 
     Protects parallel rollouts in one process from state kept on a class or a module (two environments share one secret, one history, one
     browser).
+
+    Args:
+        subject: what is checked.
     """
     first, second = subject.longest, subject.scripts[1]
     for mine, theirs in ((first, second), (second, first)):
@@ -183,6 +195,9 @@ def reset_leak(subject: Subject) -> None:
 
     Protects each episode from the one before. TextArena's observation wrapper never clears its history at reset: by episode 60 an
     observation of 1,118 characters had grown to 67,416 (OpenEnv 166).
+
+    Args:
+        subject: what is checked.
     """
     script = subject.longest
     wanted = _solo(subject, script)
@@ -210,6 +225,12 @@ def vector_env(subject: Subject) -> None:
 
     Protects batched training: what cannot be stacked, or is stacked wrongly, is lost without a word. One instance is reset while the other
     is in the middle of its episode, and each goes on into its next episode.
+
+    Args:
+        subject: what is checked.
+
+    Raises:
+        NotApplicable: where no step can be played.
     """
     first, second = subject.longest, subject.scripts[1]
     if not first.actions or not second.actions:
@@ -300,6 +321,9 @@ def other_process(subject: Subject) -> None:
 
     Protects `AsyncVectorEnv` with spawn, and workers on other machines. An id that only this program has registered, a factory that holds an
     open socket, and an info with a generator in it work until the first worker starts.
+
+    Args:
+        subject: what is checked.
     """
     kind, found = subject.other_process
     if kind == "error":
@@ -315,6 +339,12 @@ def other_hash_seed(subject: Subject) -> None:
     """In another process with another PYTHONHASHSEED the same seed and actions give the same bytes.
 
     Protects reproducible runs from `hash("text")` and from the order of sets of strings, which differ from process to process.
+
+    Args:
+        subject: what is checked.
+
+    Raises:
+        NotApplicable: where another process cannot play it.
     """
     kind, episodes = subject.other_process
     if kind == "error":
@@ -333,6 +363,12 @@ def astep(subject: Subject) -> None:
     """Where there is an `astep`, awaiting it gives the trajectories of `step`.
 
     Protects rollouts that step many environments in one event loop: the second way of stepping must not become a second environment.
+
+    Args:
+        subject: what is checked.
+
+    Raises:
+        NotApplicable: where there is no `astep`.
     """
     script = subject.longest
     with subject.made() as made:

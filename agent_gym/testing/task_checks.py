@@ -53,6 +53,9 @@ def expert_succeeds(subject: Subject) -> None:
     play the same task the same way when it is asked again. How good it is beyond that is the environment's own test to show.
 
     Protects the reward: a task whose gold answer scores 0 teaches the opposite (verifiers asks the same of its tasksets before they run).
+
+    Args:
+        subject: what is checked.
     """
     with subject.made() as env:
         by_chance = bool(attribute(env, "chance", False))
@@ -125,6 +128,12 @@ def wrong_answer(subject: Subject) -> None:
 
     Protects against the other half of a broken reward: a scorer that says yes to anything is learned in one update. Since a task may have
     several right answers, a few exchanged ones may succeed, not most.
+
+    Args:
+        subject: what is checked.
+
+    Raises:
+        NotApplicable: where the tasks share one last action.
     """
     solutions = _solutions(subject)
     with subject.made() as env:

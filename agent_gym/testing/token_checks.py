@@ -52,6 +52,9 @@ def token_spaces(subject: Subject) -> None:
 
     Protects embeddings from ids they lack (Qwen3's `tokenizer.vocab_size` is below its own end of turn) and the last token of a reply: where
     the pad id is the end-of-turn id, whoever takes padding off takes the end of the turn with it.
+
+    Args:
+        subject: what is checked.
     """
     with subject.made() as env:
         observations, actions = subject.token_spaces(env)
@@ -78,6 +81,9 @@ def observation_length(subject: Subject) -> None:
     """Observations are int64 arrays inside their space, as long as `info["observation_length"]` says and padding behind it.
 
     Protects every reader of a prompt: a length that is too long trains on padding, one that is too short cuts the question off.
+
+    Args:
+        subject: what is checked.
     """
     with subject.made() as env:
         space, _ = subject.token_spaces(env)
@@ -124,6 +130,12 @@ def token_exactness(subject: Subject) -> None:
     Protects what the project is for. Decoding a reply and encoding it again gives other ids than the model sampled, since several id
     sequences have one text (TRL 5224: GRPO trained on tokens that nobody had sampled). The actions are random ids of the whole vocabulary,
     control tokens included.
+
+    Args:
+        subject: what is checked.
+
+    Raises:
+        NotApplicable: where every step rewrites the context and none shows its action.
     """
     compared = rewritten = kept = 0
     with subject.made() as env:
@@ -226,6 +238,12 @@ def padding(subject: Subject) -> None:
     """An action padded to the whole space, the same unpadded, and as a list give the same step.
 
     Protects vector environments, which can only send arrays of one shape: padding that is taken for part of a reply ends up in the prompt.
+
+    Args:
+        subject: what is checked.
+
+    Raises:
+        NotApplicable: where the same step differs without padding, too.
     """
     with subject.made() as env:
         _, space = subject.token_spaces(env)
@@ -256,6 +274,12 @@ def end_of_turn(subject: Subject) -> None:
     """What stands behind an action's first end of turn is dropped, counted in `info["dropped_ids"]`, and changes nothing else.
 
     Protects the loss and the prompt: ids that an engine went on sampling, or a forged turn behind a real end, must reach neither.
+
+    Args:
+        subject: what is checked.
+
+    Raises:
+        NotApplicable: where no end of turn is known, or the same step differs anyway.
     """
     with subject.made() as env:
         _, space = subject.token_spaces(env)
@@ -292,6 +316,9 @@ def any_action(subject: Subject) -> None:
 
     Protects training from the model: in its first updates it says everything. A number 0 that counted as "nothing" and parsers that raise
     on half a call are bugs of real suites (GEM's guessing game and tool wrapper).
+
+    Args:
+        subject: what is checked.
     """
     with subject.made() as env:
         space, actions = subject.token_spaces(env)
@@ -379,6 +406,9 @@ def invalid_actions(subject: Subject) -> None:
     """Ids outside the space, floats and actions that are too long raise `gymnasium.error.InvalidAction`, and the episode is as it was.
 
     Protects the programmer: an id clipped into the space, or a float cut down to a whole number, trains on something that nobody sampled.
+
+    Args:
+        subject: what is checked.
     """
     with subject.made() as env:
         _, space = subject.token_spaces(env)
@@ -419,6 +449,12 @@ def control_tokens(subject: Subject) -> None:
 
     Protects the turn structure: an error message or a web page that quotes `<|im_end|>` must not end a turn, and a quoted `<tool_call>` is
     no call. `split_special_tokens=True` alone keeps added tokens that are not marked as special.
+
+    Args:
+        subject: what is checked.
+
+    Raises:
+        NotApplicable: where nothing repeats the model's text, or the control tokens are not known.
     """
     with subject.made() as env:
         subject.token_spaces(env)

@@ -101,7 +101,11 @@ class ToolContext:
         return self._rng
 
     def remaining(self) -> float | None:
-        """Return the seconds left until the deadline, at least 0; None where nothing limits the call."""
+        """Return the seconds left until the deadline, at least 0; None where nothing limits the call.
+
+        Returns:
+            Seconds, or None.
+        """
         return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
 
     def for_call(self, index: int, timeout: float | None) -> ToolContext:
@@ -320,5 +324,9 @@ def get_tool(name: str, **kwargs: Any) -> BaseTool:
 
 
 def tool_names() -> list[str]:
-    """Return the registered names in order."""
+    """Return the registered names in order.
+
+    Returns:
+        The names.
+    """
     return sorted(_REGISTRY)

@@ -88,7 +88,7 @@ class AgentGRPOConfig(GRPOConfig):  # type: ignore[misc,unused-ignore]  # TRL's 
     lr_scheduler_type: str = field(default="constant", metadata={"help": "Learning-rate schedule."})
     adam_beta2: float = field(default=0.95, metadata={"help": "Second moment decay of AdamW."})
     logging_steps: float = field(default=1, metadata={"help": "Log every so many optimiser steps."})
-    gradient_checkpointing: bool | None = field(  # type: ignore[assignment,unused-ignore]
+    gradient_checkpointing: bool | None = field(  # type: ignore[assignment,unused-ignore]  # None is decided in __post_init__
         default=None, metadata={"help": "Recompute activations in the backward pass. Default: off on a CPU, on elsewhere."}
     )
     vllm_importance_sampling_mode: str = field(default="token_truncate", metadata={"help": "See `is_correction`."})
@@ -139,7 +139,7 @@ class AgentGRPOConfig(GRPOConfig):  # type: ignore[misc,unused-ignore]  # TRL's 
             self.num_generations = self._own_episodes()
             if self.num_generations_eval is None:
                 self.num_generations_eval = 1
-        super().__post_init__()  # type: ignore[no-untyped-call,unused-ignore]
+        super().__post_init__()  # type: ignore[no-untyped-call,unused-ignore]  # partly untyped base
         self.workers = parse_workers(self.workers)
         check_trackers(list(self.report_to or ()))
         if alone:

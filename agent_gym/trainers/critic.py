@@ -48,7 +48,7 @@ class Critic(nn.Module):
 
         Args:
             ids: shape (B, T), int64, right-padded.
-            attention: shape (B, T), 1 at real tokens.
+            attention: shape (B, T), int64, 1 at real tokens.
             lines: shape (n,), int64: the row of each state.
             columns: shape (n,), int64: the position of its last token.
 
@@ -138,7 +138,7 @@ def collate_values(
         multiple: pad the length to a multiple of this.
 
     Returns:
-        The arguments of `Critic.forward`; the states are those of the rows in order.
+        The arguments of `Critic.forward`, of its shapes, all int64; the states are those of the rows in order.
     """
     length = max(len(row) for row in rows)
     if multiple:
@@ -160,8 +160,8 @@ class ValueLoss(NamedTuple):
     """Per-state results, each of shape (n,).
 
     Attributes:
-        loss: carries the gradient.
-        clipped: bool: the clipped branch is the larger one, so the state has no gradient or one that leads back.
+        loss: shape (n,), of the values' dtype; carries the gradient.
+        clipped: shape (n,), bool: the clipped branch is the larger one, so the state has no gradient or one that leads back.
     """
 
     loss: torch.Tensor
@@ -174,9 +174,9 @@ def value_loss(values: torch.Tensor, old: torch.Tensor, targets: torch.Tensor, c
     Source: the implementation of arXiv 1707.06347 (as in arXiv 2005.12729, section 3).
 
     Args:
-        values: V, shape (n,), with gradient.
-        old: V_old, those of the critic that the batch was judged by, shape (n,).
-        targets: R, shape (n,).
+        values: V, shape (n,), float32, with gradient.
+        old: V_old, those of the critic that the batch was judged by, shape (n,), float32.
+        targets: R, shape (n,), float32.
         clip: how far a value may move from V_old before it stops being trained; None for (V - R)^2 / 2.
 
     Returns:

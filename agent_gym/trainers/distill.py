@@ -151,6 +151,9 @@ class AgentDistillTrainer(AgentGRPOTrainer):
         self._taught_tokens = sum(row.num_trained for row in rows)
         return rows, dropped
 
+    def _estimates_advantages(self) -> bool:
+        return False  # they hold the teacher's opinion, which is known in the loss
+
     def _trains_everything(self) -> bool:
         return True  # the teacher has something to say of every action
 
@@ -224,7 +227,7 @@ class AgentDistillTrainer(AgentGRPOTrainer):
             num_items_in_batch: not used.
 
         Returns:
-            The loss, a scalar with the gradient of the last sub-batch.
+            The loss, a float32 scalar with the gradient of the last sub-batch.
         """
         total = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         if self.accelerator.sync_gradients or not self.model.training:

@@ -66,8 +66,8 @@ class Likelihood(NamedTuple):
     """What a model says of given tokens, each of shape (n,), without gradient.
 
     Attributes:
-        logps: their log-probabilities.
-        likeliest: bool: no token is likelier.
+        logps: their log-probabilities, shape (n,), float32.
+        likeliest: shape (n,), bool: no token is likelier.
     """
 
     logps: torch.Tensor
@@ -90,7 +90,7 @@ def likelihood(head: Head, states: torch.Tensor, targets: torch.Tensor, chunk: i
 
     Args:
         head: of the model.
-        states: before each token, shape (n, hidden).
+        states: before each token, shape (n, hidden), of the head's dtype.
         targets: the tokens, shape (n,), int64.
         chunk: tokens at once.
 
@@ -109,14 +109,14 @@ def reverse_kl(
 
     Args:
         head: of the student.
-        states: of the student before each token, shape (n, hidden), n >= 1.
+        states: of the student before each token, shape (n, hidden), n >= 1, of the head's dtype.
         teacher_head: of the teacher, over as many entries.
-        teacher_states: of the teacher, shape (n, its hidden).
+        teacher_states: of the teacher, shape (n, its hidden), of its head's dtype.
         targets: the sampled tokens, shape (n,), int64; only `Likelihood` depends on them.
         chunk: tokens at once.
 
     Returns:
-        The divergence, shape (n,), nats, with the student's gradient and none of the teacher's; and what the teacher says of the tokens.
+        The divergence, shape (n,), float32, nats, with the student's gradient and none of the teacher's; and what the teacher says of the tokens.
     """
 
     def part(own: torch.Tensor, other: torch.Tensor, some: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -253,6 +253,7 @@ class _Run:
             updates_per_generation=config.num_iterations,
             count_generations=True,
             faults=trainer.faults,
+            episodes=trainer.scored_trajectories,
         )
         trainer.add_callback(callback)
         if config.curve_tasks:
@@ -265,7 +266,7 @@ class _Run:
         stops = nullcontext() if interrupt is None else interrupt(callback.request_stop)
         with _threads(), stops, reporting(trainer, self.run.path, resumed):
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint is not None else None)
-        self.run.save_trajectories("last_batch", trainer.trajectories[:_KEPT_EPISODES])
+        self.run.save_trajectories("last_batch", trainer.scored_trajectories(_KEPT_EPISODES))
         if callback.stopped:
             return False
         self.save(trainer.accelerator.unwrap_model(trainer.model), "final")

@@ -106,7 +106,7 @@ def merged_state_dict(model: Any) -> dict[str, torch.Tensor]:
         model: a `peft.PeftModel`, whole in this process.
 
     Returns:
-        Tensors by name; merged ones on the CPU.
+        Tensors by name, each of the shape and dtype of the weight; merged ones on the CPU.
     """
     from peft.tuners.tuners_utils import BaseTunerLayer
 
@@ -168,7 +168,19 @@ class EngineWeights:
 
     @classmethod
     def of(cls, policy: Any, args: Any, accelerator: Any) -> EngineWeights | None:
-        """Those of a policy on an engine, with the settings of an `AgentGRPOConfig`; None for another policy, or where its weights are left alone."""
+        """Those of a policy on an engine, with the settings of an `AgentGRPOConfig`; None for another policy, or where its weights are left alone.
+
+        Args:
+            policy: of the trainer.
+            args: an `AgentGRPOConfig`.
+            accelerator: of the training.
+
+        Returns:
+            The keeper, or None where there is nothing to keep.
+
+        Raises:
+            ValueError: where each of several processes has an engine of its own.
+        """
         if not isinstance(policy, EnginePolicy) or not args.sync_every:
             return None
         if accelerator.num_processes > 1 and not policy.shared:

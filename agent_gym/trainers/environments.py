@@ -141,6 +141,9 @@ def takes_split(env: Any, env_id: str) -> bool:
     Args:
         env: one of them.
         env_id: its id; the name of a callable where there is none.
+
+    Returns:
+        True where it does.
     """
     from agent_gym.wrappers import TokenizeText
 
@@ -194,6 +197,9 @@ class EnvironmentMaker:
 
     Attributes:
         end_of_turn_ids: the ids at which the model, or an environment that was made, ends a turn.
+
+    Raises:
+        TypeError: for an `env` of another kind.
     """
 
     def __init__(

@@ -33,6 +33,7 @@ from agent_gym.trainers.figures import batch_metrics, completions_table
 from agent_gym.trainers.losses import LossFigures, ratio_weights, token_losses
 from agent_gym.trainers.replay import ReplayBuffer, replay_rows
 from agent_gym.trainers.rows import DUMMY, Plan, Row, apply_level, build_rows, plan, shift_window
+from agent_gym.trainers.scores import with_scores
 from agent_gym.trainers.scoring import score_tokens
 from agent_gym.trainers.tensors import SubBatch, collate
 from agent_gym.trainers.update_guard import UpdateGuard
@@ -106,6 +107,7 @@ class AgentGRPOTrainer(PlayingTrainer):
     pad_to_multiple_of: int | None
     _logs: Any
     _buffered_inputs: Any
+    _scores: tuple[Advantages, list[Row]] | None = None
 
     def __init__(
         self,
@@ -207,12 +209,32 @@ class AgentGRPOTrainer(PlayingTrainer):
         advantages = self.estimator(self.trajectories, **self._estimator_settings())
         flat = zero_variance_groups(self.trajectories, self.args.gamma) if self._has_groups() else []
         rows, dropped = self._rows(advantages, flat)
+        if self.mode == "train":
+            self._scores = (advantages, list(rows))
         self._record(batch_metrics(self.trajectories, rows, advantages, zero_groups=len(flat), version=step))
         rows += self._replay_rows()
         self._record({"batch/dropped_groups": float(dropped), "rollout/fault_frac": self.faults.rate})
         self._watch_signal(any(row.has_signal for row in rows))
         self._log_completions(advantages)
         return self._plan(rows)
+
+    def scored_trajectories(self, limit: int | None = None) -> list[Trajectory]:
+        """Return episodes of the latest training batch with the mask and the advantages of their tokens in their info (see `scores.with_scores`).
+
+        Args:
+            limit: only the first so many; None gives all.
+
+        Returns:
+            The episodes; none before the first batch, and none of an evaluation.
+        """
+        if self._scores is None or self.mode != "train":
+            return []
+        advantages, rows = self._scores
+        return with_scores(self.trajectories[:limit], rows, advantages if self._estimates_advantages() else None)
+
+    def _estimates_advantages(self) -> bool:
+        """Whether the advantages are those that the loss uses. A trainer whose loss makes its own says no."""
+        return True
 
     def _memory(self) -> dict[str, Any]:
         return {
@@ -442,7 +464,7 @@ class AgentGRPOTrainer(PlayingTrainer):
             num_items_in_batch: not used; the windows' own token counts are.
 
         Returns:
-            The loss, a scalar with the gradient of the last sub-batch.
+            The loss, a float32 scalar with the gradient of the last sub-batch.
 
         Raises:
             ValueError: when outputs are asked for.
@@ -554,7 +576,13 @@ class AgentGRPOTrainer(PlayingTrainer):
     def create_model_card(  # type: ignore[override]  # TRL's signature differs from transformers'
         self, model_name: str | None = None, dataset_name: str | None = None, tags: str | list[str] | None = None
     ) -> None:
-        """Write no model card: TRL's would describe another method, and knows nothing of the environment. The run folder holds what was done."""
+        """Write no model card: TRL's would describe another method, and knows nothing of the environment. The run folder holds what was done.
+
+        Args:
+            model_name: ignored.
+            dataset_name: ignored.
+            tags: ignored.
+        """
 
     def _log_completions(self, advantages: Advantages) -> None:
         """Fill TRL's completions table: one line per episode."""

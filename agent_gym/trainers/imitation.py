@@ -118,7 +118,7 @@ def predictions(model: Qwen3ForCausalLM, batch: Batch) -> tuple[torch.Tensor, to
         batch: n ids in it are to be learned.
 
     Returns:
-        Logits, shape (n, vocabulary), and targets, shape (n,).
+        Logits, shape (n, vocabulary), of the model's dtype, and targets, shape (n,), int64.
     """
     hidden = model.model(input_ids=batch.ids).last_hidden_state[:, :-1]
     targets = batch.targets[:, 1:]
@@ -135,7 +135,7 @@ def shuffled(number: int, rng: np.random.Generator, size: int) -> Iterator[NDArr
         size: how many at a time.
 
     Yields:
-        Indices, shape (size,).
+        Indices, shape (size,), int64.
     """
     waiting = np.empty(0, dtype=np.int64)
     while True:
@@ -346,7 +346,7 @@ class _Learner:
         logits, targets = predictions(self.model, batch)
         loss = functional.cross_entropy(logits, targets)
         self.adamw.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()  # type: ignore[no-untyped-call]  # torch does not type it
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.max_grad_norm)
         self.adamw.step()
         return float(loss.detach()), float((logits.argmax(-1) == targets).float().mean())
@@ -414,7 +414,7 @@ def imitate(
     done = 0
 
     def measure() -> float:
-        model.eval()  # type: ignore[no-untyped-call]
+        model.eval()  # type: ignore[no-untyped-call]  # transformers does not type it
         value = success(model)
         model.train()
         return value
@@ -450,5 +450,5 @@ def imitate(
                 "needed for reinforcement learning to have something to begin with; try another seed, more max_steps or more demonstrations"
             )
         full = config.more_steps
-    model.eval()  # type: ignore[no-untyped-call]
+    model.eval()  # type: ignore[no-untyped-call]  # transformers does not type it
     return ImitationResult(step, measured)

@@ -30,11 +30,19 @@ class TrainerKind(NamedTuple):
     teacher: bool = False
 
     def load_config(self) -> Any:
-        """Return the class of its settings."""
+        """Return the class of its settings.
+
+        Returns:
+            The class; importing it loads torch and TRL.
+        """
         return _load(self.config)
 
     def load_trainer(self) -> Any:
-        """Return the class of the trainer."""
+        """Return the class of the trainer.
+
+        Returns:
+            The class; importing it loads torch and TRL.
+        """
         return _load(self.trainer)
 
 

@@ -21,12 +21,12 @@ def segment_reduce(values: torch.Tensor, segments: torch.Tensor, mean: bool) -> 
     """Sum or average over each action, and give every token of the action the result.
 
     Args:
-        values: shape (B, T), float.
+        values: shape (B, T), float32.
         segments: shape (B, T), int64: the number of the action inside its row, from 1; 0 outside of actions.
         mean: average instead of sum.
 
     Returns:
-        Shape (B, T); 0 outside of actions.
+        Shape (B, T), of the values' dtype; 0 outside of actions.
     """
     rows, width = segments.shape[0], int(segments.max().item()) + 1 if segments.numel() else 1
     inside = segments > 0
@@ -44,15 +44,15 @@ def ratio_weights(
     """Weigh tokens for the mismatch between the engine that sampled and the model that is trained (truncated importance sampling).
 
     Args:
-        old: log-probabilities of the trained model before the update, shape (B, T), without gradient.
-        sampled: log-probabilities of the sampler, shape (B, T); a NaN or infinite one means unknown and counts as ratio 1.
+        old: log-probabilities of the trained model before the update, shape (B, T), float32, without gradient.
+        sampled: log-probabilities of the sampler, shape (B, T), float32; a NaN or infinite one means unknown and counts as ratio 1.
         mask: shape (B, T), bool, trained tokens.
-        segments: as for `segment_reduce`.
+        segments: as for `segment_reduce`, shape (B, T), int64.
         mode: "none", "token_truncate" or "step_truncate" (the product of an action's ratios, truncated).
         clip: the cap.
 
     Returns:
-        The weights, the raw ratios and the differences of log-probability (NaN where unknown), each of shape (B, T).
+        The weights, the raw ratios and the differences of log-probability (NaN where unknown), each of shape (B, T), float32.
     """
     known = mask & torch.isfinite(sampled)
     difference = torch.where(known, old - sampled, torch.zeros_like(old))
@@ -65,13 +65,13 @@ def ratio_weights(
 
 @dataclass(frozen=True, slots=True)
 class LossTerms:
-    """Per-token results, each of shape (B, T).
+    """Per-token results, each of shape (B, T), float32.
 
     Attributes:
-        loss: the policy loss, 0 at tokens that are not trained; carries the gradient.
-        ratio: the importance ratio, without gradient.
-        low: 1 where the ratio was clipped below.
-        high: 1 where it was clipped above.
+        loss: the policy loss, shape (B, T), float32, 0 at tokens that are not trained; carries the gradient.
+        ratio: the importance ratio, shape (B, T), float32, without gradient.
+        low: shape (B, T), bool: where the ratio was clipped below.
+        high: shape (B, T), bool: where it was clipped above.
     """
 
     loss: torch.Tensor
@@ -98,15 +98,15 @@ def token_losses(
     its own advantage (GSPO-token, arXiv 2507.18071, eq. 13, with the step as the sequence).
 
     Args:
-        logps: log-probabilities under the model that is trained, shape (B, T), with gradient.
-        old: under the model before the update; None means "the same model", ratio 1.
-        advantages: shape (B, T).
+        logps: log-probabilities under the model that is trained, shape (B, T), float32, with gradient.
+        old: under the model before the update, shape (B, T), float32; None means "the same model", ratio 1.
+        advantages: shape (B, T), float32.
         mask: shape (B, T), bool, trained tokens.
         loss_type: "dapo" or "cispo".
         epsilon_low: the ratio is clipped at 1 - epsilon_low (dapo).
         epsilon_high: at 1 + epsilon_high (dapo), or capped at epsilon_high itself (cispo).
         delta: second cap for negative advantages (dapo), None for none.
-        segments: as for `segment_reduce`, for ratios per step; None for ratios per token.
+        segments: as for `segment_reduce`, shape (B, T), int64, for ratios per step; None for ratios per token.
 
     Returns:
         The terms.
@@ -136,7 +136,11 @@ def token_losses(
 
 
 class LossFigures:
-    """Sums over the sub-batches of an optimiser window; reduced over the ranks once, when the window is done."""
+    """Sums over the sub-batches of an optimiser window; reduced over the ranks once, when the window is done.
+
+    Args:
+        device: where the sums are kept.
+    """
 
     _SUMS = ("count", "entropy", "low", "high", "kl", "known", "ratio", "clipped", "difference")
 
@@ -155,7 +159,18 @@ class LossFigures:
         differences: torch.Tensor,
         clip: float,
     ) -> None:
-        """Add one sub-batch. All arguments but the last have shape (B, T); `ratios` and `differences` are NaN where unknown."""
+        """Add one sub-batch.
+
+        Args:
+            mask: shape (B, T), bool, trained tokens.
+            entropies: of the distributions, shape (B, T), float32, in nats; None where the head computes none.
+            low: as of `LossTerms`, shape (B, T), bool.
+            high: as of `LossTerms`, shape (B, T), bool.
+            divergence: from the reference model, shape (B, T), float32, in nats; None without one.
+            ratios: as of `ratio_weights`, shape (B, T), float32; NaN where unknown.
+            differences: as of `ratio_weights`, shape (B, T), float32; NaN where unknown.
+            clip: the cap of `ratio_weights`.
+        """
         with torch.no_grad():
             known = torch.isfinite(ratios)
             ratio = torch.where(known, ratios, torch.zeros_like(ratios))

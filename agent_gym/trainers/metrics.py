@@ -71,7 +71,14 @@ class Metric:
     places: tuple[str, ...] = _BOTH
 
     def matches(self, name: str) -> bool:
-        """Whether a logged name, without `eval_`, is this metric's."""
+        """Whether a logged name, without `eval_`, is this metric's.
+
+        Args:
+            name: as it is logged.
+
+        Returns:
+            True where it is; a hole in the metric's own name stands for any text.
+        """
         pattern = ".+".join(re.escape(part) for part in _HOLE.split(self.name))
         return re.fullmatch(pattern, name) is not None
 

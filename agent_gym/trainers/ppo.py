@@ -293,7 +293,7 @@ class AgentPPOTrainer(AgentGRPOTrainer):
             )
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[no-untyped-call,unused-ignore]
+        super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[no-untyped-call,unused-ignore]  # partly untyped base
         if checkpoint is None:
             return
         path = Path(checkpoint) / CRITIC_FILE

@@ -75,7 +75,11 @@ class Drawn:
     available: int
 
     def figures(self) -> dict[str, float]:
-        """Figures for the log, by the names of `agent_gym.trainers.metrics.METRICS`."""
+        """Figures for the log, by the names of `agent_gym.trainers.metrics.METRICS`.
+
+        Returns:
+            Name to number.
+        """
         found = {
             "replay/episodes": float(len(self.trajectories)),
             "replay/groups": float(len({one.group_id for one in self.trajectories})),

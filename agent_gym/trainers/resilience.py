@@ -39,7 +39,12 @@ _TRAINER_STATE = "trainer_state.json"
 
 
 class ResilientTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL's classes are partly untyped
-    """TRL's trainer with whole checkpoints and guarded rows. Its subclass plays the episodes, and says what else it remembers."""
+    """TRL's trainer with whole checkpoints and guarded rows. Its subclass plays the episodes, and says what else it remembers.
+
+    Args:
+        *args: as for `trl.GRPOTrainer`.
+        **kwargs: as for `trl.GRPOTrainer`.
+    """
 
     make_env: EnvironmentMaker
     args: Any
@@ -92,14 +97,18 @@ class ResilientTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
             raise TooManyFaults(f"no row of this generation batch ({asked} episodes) can be played. The last, {self.faults.latest}")
 
     def get_train_dataloader(self) -> Any:
-        """Return TRL's loader of the training rows; a row that raises comes out of it as one that says so (see `GuardedRows`)."""
+        """Return TRL's loader of the training rows; a row that raises comes out of it as one that says so (see `GuardedRows`).
+
+        Returns:
+            The loader, prepared by accelerate.
+        """
         rows = self.train_dataset
         if isinstance(rows, torch.utils.data.IterableDataset) or not hasattr(rows, "__getitem__"):
             # a stream cannot go on behind an error
-            return super().get_train_dataloader()  # type: ignore[no-untyped-call,unused-ignore]
+            return super().get_train_dataloader()  # type: ignore[no-untyped-call,unused-ignore]  # partly untyped base
         self.train_dataset = GuardedRows(rows)
         try:
-            return super().get_train_dataloader()  # type: ignore[no-untyped-call,unused-ignore]
+            return super().get_train_dataloader()  # type: ignore[no-untyped-call,unused-ignore]  # partly untyped base
         finally:
             self.train_dataset = rows
 
@@ -125,7 +134,7 @@ class ResilientTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         losses = self._gather([float(self._tr_loss)])  # before anything is written, which may fail on one rank
         self._waiting_loss = sum(losses) / len(losses)
         if self.args.push_to_hub:  # which uploads the folder in the background, under the name that it is written with
-            super()._save_checkpoint(model, trial)  # type: ignore[no-untyped-call,unused-ignore]
+            super()._save_checkpoint(model, trial)  # type: ignore[no-untyped-call,unused-ignore]  # partly untyped base
             return
         folder = Path(self._get_output_dir(trial))
         name = f"checkpoint-{self.state.global_step}"
@@ -136,7 +145,7 @@ class ResilientTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
         failure = ""
         self._staging = str(staging)
         try:
-            super()._save_checkpoint(model, trial)  # type: ignore[no-untyped-call,unused-ignore]
+            super()._save_checkpoint(model, trial)  # type: ignore[no-untyped-call,unused-ignore]  # partly untyped base
             self._name_best(staging, folder)
             if self.args.should_save:
                 sync_folder(staging / name)
@@ -184,7 +193,7 @@ class ResilientTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL'
     # ------------------------------------------------------------------------------------------------ reading
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[no-untyped-call,unused-ignore]
+        super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[no-untyped-call,unused-ignore]  # partly untyped base
         self._resumes = checkpoint is not None
         path = None if checkpoint is None else Path(checkpoint) / STATE_FILE
         if path is None or not path.is_file():  # a checkpoint of an earlier version

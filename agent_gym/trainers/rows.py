@@ -144,7 +144,7 @@ def build_rows(
 
     Args:
         trajectory: the episode.
-        advantages: one entry per step: a number, or an array of shape (number of action tokens,).
+        advantages: one entry per step: a number, or an array of shape (number of action tokens,), taken as float32.
         index: the position of the trajectory in the batch, written into each row.
         merge: merge steps whose observation extends all before; False gives one row per step with the same gradient.
         trained: one flag per step; False takes the step's tokens out of the loss and of every count.
@@ -239,17 +239,32 @@ class Plan:
     lengths: tuple[int, ...]
 
     def sub_batches(self) -> Iterator[tuple[tuple[int, ...], ...]]:
-        """Yield each sub-batch, a tuple of row indices per rank, in order of execution."""
+        """Yield each sub-batch, a tuple of row indices per rank, in order of execution.
+
+        Yields:
+            Row indices by rank, `DUMMY` among them where a rank is filled up.
+        """
         for window in self.windows:
             for micro_step in window:
                 yield from micro_step
 
     def rows_of_window(self, window: int) -> list[int]:
-        """Return the rows dealt to one optimiser window, over all ranks, ascending, without dummies."""
+        """Return the rows dealt to one optimiser window, over all ranks, ascending, without dummies.
+
+        Args:
+            window: its number, from 0.
+
+        Returns:
+            Positions in the list of rows.
+        """
         return sorted(row for micro_step in self.windows[window] for sub in micro_step for rank in sub for row in rank if row != DUMMY)
 
     def stats(self) -> dict[str, float]:
-        """Figures of the plan: `pad_frac`, `sub_steps`, `rank_imbalance` (largest rank / mean, in padded tokens) and `dummy_rows`."""
+        """Figures of the plan: `pad_frac`, `sub_steps`, `rank_imbalance` (largest rank / mean, in padded tokens) and `dummy_rows`.
+
+        Returns:
+            Name to number.
+        """
         padded: dict[int, int] = {}
         real = sub_steps = dummies = 0
         for sub in self.sub_batches():

@@ -34,16 +34,16 @@ def score_tokens(
         model: what is called: the causal model, or what wraps it (DDP, PEFT, ...).
         causal: the causal language model inside, which TRL gave a fused head.
         ids: shape (B, T), int64.
-        attention: shape (B, T), 1 at real tokens.
+        attention: shape (B, T), int64, 1 at real tokens.
         scored: shape (B, C), bool, for the last C < T tokens; without any True the result is a zero that is connected to the model.
         router_logits: ask a mixture-of-experts model for its load-balancing loss.
         autocast: context manager of the forward pass.
-        reader: called inside of the forward pass with the hidden states that the head reads, shape (n, hidden), n >= 1: those of the scored tokens row by
-            row, or one of no meaning where none is scored.
+        reader: called inside of the forward pass with the hidden states that the head reads, shape (n, hidden), n >= 1: those of the scored tokens
+            row by row, or one of no meaning where none is scored.
 
     Returns:
-        Log-probabilities (B, C), entropies (B, C) or None where the head computes none, and the load-balancing loss or None. Both are 0
-        where `scored` is False.
+        Log-probabilities, shape (B, C), float32, entropies of the same shape or None where the head computes none, and the load-balancing loss or
+        None. Both are 0 where `scored` is False.
     """
     scored, blank = _one_at_least(scored)
     width = scored.shape[1]
@@ -81,12 +81,12 @@ def hidden_states(causal: Any, ids: torch.Tensor, attention: torch.Tensor, score
 
     Args:
         causal: a causal language model of transformers, without wrappers.
-        ids: as for `score_tokens`.
-        attention: as for `score_tokens`.
-        scored: as for `score_tokens`.
+        ids: as for `score_tokens`, shape (B, T), int64.
+        attention: as for `score_tokens`, shape (B, T), int64.
+        scored: as for `score_tokens`, shape (B, C), bool.
 
     Returns:
-        What a reader of `score_tokens` gets, shape (n, hidden).
+        What a reader of `score_tokens` gets, shape (n, hidden), of the model's dtype.
     """
     chosen, _ = _one_at_least(scored)
     states: torch.Tensor = causal.base_model(input_ids=ids, attention_mask=attention, use_cache=False).last_hidden_state

@@ -75,11 +75,12 @@ class ModelTeacher:
 
         Args:
             ids: shape (B, T), int64, right-padded.
-            attention: shape (B, T), 1 at real tokens.
+            attention: shape (B, T), int64, 1 at real tokens.
             scored: shape (B, C), bool, for the last C < T tokens.
 
         Returns:
-            The hidden states before the scored tokens, shape (n, hidden), n >= 1; see `agent_gym.trainers.scoring.hidden_states`.
+            The hidden states before the scored tokens, shape (n, hidden), n >= 1, of the model's dtype; see
+            `agent_gym.trainers.scoring.hidden_states`.
         """
         return hidden_states(self._causal, ids, attention, scored)
 
@@ -89,11 +90,26 @@ class RowTeacher(Protocol):
     """A teacher that tells the log-probabilities of given ids, at temperature 1."""
 
     def connect(self, tokenizer: Any) -> None:
-        """See that it is there and reads the ids of the student's tokenizer; raises ValueError or EngineError if not."""
+        """See that it is there and reads the ids of the student's tokenizer; raises ValueError or EngineError if not.
+
+        Args:
+            tokenizer: of the student.
+
+        Raises:
+            ValueError: for other ids.
+            EngineError: if it is not there.
+        """
         ...
 
     def score(self, rows: Sequence[Sequence[int]]) -> list[PromptScores]:
-        """Score rows of two ids at least, in order."""
+        """Score rows of two ids at least, in order.
+
+        Args:
+            rows: token ids.
+
+        Returns:
+            What it says of each row.
+        """
         ...
 
     def close(self) -> None:

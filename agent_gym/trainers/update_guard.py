@@ -23,12 +23,12 @@ class UpdateGuard(TrainerCallback):  # type: ignore[misc,unused-ignore]  # partl
         self.trainer = trainer
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Take the gradients away where the window had no signal."""
+        """Take the gradients away where the window had no signal; see `transformers.TrainerCallback.on_pre_optimizer_step`."""
         if not self.trainer._window_has_signal:
             for parameter in self.trainer.model.parameters():
                 parameter.grad = None
         self.trainer._window_has_signal = False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Have the trainer remember what its checkpoint kept."""
+        """Have the trainer remember what its checkpoint kept; see `transformers.TrainerCallback.on_train_begin`."""
         self.trainer.take_up()

@@ -155,7 +155,7 @@ def name_ids(tokenizer: PreTrainedTokenizerBase, *splits: str) -> NDArray[np.int
         splits: whose names; all when none is given.
 
     Returns:
-        The ids, int64.
+        The ids, int64, shape (names,).
 
     Raises:
         ValueError: if a name is not one token.
@@ -299,7 +299,7 @@ def copy_accuracy(model: Qwen3ForCausalLM, probes: Sequence[Trajectory], names: 
     Args:
         model: the model.
         probes: expert episodes.
-        names: boolean, shape (vocabulary,): which ids are names.
+        names: bool, shape (vocabulary,): which ids are names.
 
     Returns:
         A number in [0, 1].
@@ -330,7 +330,7 @@ class _Optimizer:
         for group in self.adamw.param_groups:
             group["lr"] = self.config.learning_rate * min(1.0, self.steps / self.config.warmup_steps) * share
         self.adamw.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()  # type: ignore[no-untyped-call]  # torch does not type it
         self.names.keep()
         torch.nn.utils.clip_grad_norm_(self.parameters, self.config.max_grad_norm)
         self.adamw.step()
@@ -424,7 +424,7 @@ def warm_start(
             if drawn_after and not copied_after and step >= config.min_steps and copied >= config.copied_at_least:
                 copied_after = step
     freeze_embedding(model)
-    model.eval()  # type: ignore[no-untyped-call]
+    model.eval()  # type: ignore[no-untyped-call]  # transformers does not type it
     copied = copy_accuracy(model, probes, names.mask)
     if copied < config.copied_at_least:
         raise WarmStartFailed(

@@ -87,7 +87,7 @@ class StepRecorder(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
 
     @property
     def prompt_ids(self) -> NDArray[np.int64]:
-        """The present observation without padding, int64."""
+        """The present observation without padding, int64, shape (n,)."""
         return self._ids
 
     @property

@@ -1,14 +1,13 @@
 """Transcripts: every action token once, in the model's colour; everything else in the environment's."""
 
-import re
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_gym.chat import load_tokenizer
-from agent_gym.report.transcript import contexts_of, mask_strip, pick_pair, pieces_of, transcript
+from agent_gym.report.episodes import episode_record, episode_summary
+from agent_gym.report.transcript import contexts_of, pick_pair, pieces_of
 from agent_gym.trajectory import Step, StopReason, Trajectory
 
 
@@ -68,42 +67,40 @@ def test_broken_bytes_and_unknown_ids_are_shown_and_never_crash() -> None:
     assert "".join(text for _, _, text in pieces_of([5, 6], None)) == "\u20395\u203a\u20396\u203a"
 
 
-def test_colours_follow_the_mask() -> None:
+def test_a_record_holds_every_token_with_what_is_known_of_it() -> None:
     tokenizer = load_tokenizer(None)
     encode = lambda text: tokenizer.encode(text, add_special_tokens=False)  # noqa: E731
-    prompt, action, turn = encode("What now?"), encode("search this"), encode("a page <b>")
+    prompt, action, turn = encode("What now?"), encode("search this"), encode("a page <b>\u202e")
+    info = {"advantage": 0.5, "loss_mask": [1] * (len(action) - 1) + [0]}
     episode = Trajectory(
-        steps=[Step(prompt, action, [-9.0] * len(action), info={"advantage": 0.5}, reward_parts={"task": 1.0})],
+        steps=[Step(prompt, action, [-9.0] * len(action), info=info, reward_parts={"task": 1.0})],
         final_observation=[*prompt, *action, *turn],
     )
-    element, data = transcript(episode, tokenizer, "k")
-    spans = re.findall(r'<span class="([ae])(?: s\d)?" data-i="(\d+)"', element)
-    expected = ["e"] * len(prompt) + ["a"] * len(action) + ["e"] * len(turn)
-    assert [kind for kind, _ in spans] == [expected[int(index)] for _, index in spans]
-    assert data["k"]["ids"] == [*prompt, *action, *turn]
-    assert data["k"]["logprobs"][len(prompt)] == -9.0 and data["k"]["logprobs"][0] is None
-    assert data["k"]["advantages"][len(prompt)] == 0.5 and data["k"]["advantages"][-1] is None
-    assert "a s4" in element and "&lt;" in element and "<b>" not in element and "task +1" in element
+    record = episode_record(episode, tokenizer)
+    (context,) = record["contexts"]
+    assert [segment["who"] for segment in context] == ["e", "a", "e"]
+    assert [segment["ids"] for segment in context] == [prompt, action, turn]
+    assert context[1]["logprobs"] == [-9.0] * len(action) and context[1]["advantages"] == [0.5] * len(action)
+    assert context[1]["mask"] == info["loss_mask"] and context[1]["step"] == 0 and context[2]["step"] is None
+    for segment in context:
+        assert sum(count for count, _ in segment["pieces"]) == len(segment["ids"])
+    assert "".join(text for _, text in context[2]["pieces"]) == "a page <b>\u27e8U+202E\u27e9"
+    assert record["steps"][0]["parts"] == {"task": 1.0} and contexts_of(episode)[0].trained == len(action) - 1
 
 
-def test_an_empty_action_is_shown() -> None:
-    element, _ = transcript(Trajectory(steps=[Step([1], [], [])]), None, "k")
-    assert "(no token)" in element
+@pytest.mark.parametrize("given", [None, "x", [1.0] * 9, {"a": 1}, [[1], [2, 3]]])
+def test_what_is_no_number_per_token_counts_as_not_recorded(given: object) -> None:
+    step = Step([1], [2, 3], info={"advantage": given, "loss_mask": given})
+    segment = episode_record(Trajectory(steps=[step]), None)["contexts"][0][1]
+    assert segment["advantages"] is None and segment["mask"] is None
 
 
-def test_a_very_long_episode_keeps_the_model_s_tokens_apart() -> None:
-    tokenizer = load_tokenizer(None)
-    episode = Trajectory(steps=[Step(np.full(9000, 300), [300, 301])])
-    element, _ = transcript(episode, tokenizer, "k")
-    assert element.count("data-i") == 2
-
-
-def test_the_strip_has_a_place_for_each_token() -> None:
-    context = contexts_of(Trajectory(steps=[Step([1, 2, 3], [4, 5])], final_observation=[1, 2, 3, 4, 5, 6]))[0]
-    strip = mask_strip(context)
-    rects = re.findall(r'x="(\d+)" y="0" width="(\d+)" height="10" class="(m[01])"', strip)
-    assert rects == [("0", "3", "m0"), ("3", "2", "m1"), ("5", "1", "m0")]
-    assert "2 of 6 tokens are trained" in strip
+@given(episodes())
+@settings(max_examples=60, deadline=None)
+def test_the_summary_counts_what_the_episode_holds(episode: Trajectory) -> None:
+    summary = episode_summary(episode)
+    assert summary["turns"] == len(episode) and summary["sampled"] == sum(len(step.action_ids) for step in episode.steps)
+    assert summary["tokens"] == max(len(step.observation_ids) + len(step.action_ids) for step in episode.steps)
 
 
 def finished(seed: int, success: bool) -> Trajectory:

@@ -63,6 +63,7 @@ class ALFWorldEnv(CommandEnv):
         task_types: which kinds of task, by name or by ALFWorld's numbers 1 to 6; None for all six.
         level: of generated games: "full", or "small" (few receptacles and objects).
         grammar: of generated games: "move" (`move X to Y`, the current release) or "put" (`put X in/on Y`, before 0.4). Files bring their own.
+        show_admissible: whether each observation lists the commands that would do something.
         system_prompt: text of the first message; None for ours, which names the commands where `show_admissible` does not.
         **kwargs: see `CommandEnv` and `AgentEnv`.
 

@@ -188,6 +188,9 @@ class Game:
         Args:
             thing: the object's id.
             receptacle: the receptacle's id.
+
+        Returns:
+            True where it may.
         """
         return self.objects[thing].type in self.beside[receptacle]
 

@@ -186,13 +186,13 @@ def generate(
         _check("task type", task_type, TASK_TYPES)
     if not task_types or index < 0:
         raise ValueError(f"a game needs at least one task type and an index from 0; got task_types={task_types!r}, index={index}")
-    sketch = _draw(split, index, level, tuple(each for each in TASK_TYPES if each in task_types))  # type: ignore[arg-type]
+    sketch = _draw(split, index, level, tuple(each for each in TASK_TYPES if each in task_types))  # type: ignore[arg-type]  # checked above
     task = sketch.text()
     meta = GameMeta(
-        split=split,  # type: ignore[arg-type]
+        split=split,  # type: ignore[arg-type]  # checked above
         index=index,
-        level=level,  # type: ignore[arg-type]
-        grammar=grammar,  # type: ignore[arg-type]
+        level=level,  # type: ignore[arg-type]  # checked above
+        grammar=grammar,  # type: ignore[arg-type]  # checked above
         task_type=sketch.task_type,
         task=task,
         object_target=sketch.target,

@@ -51,6 +51,9 @@ class Goal:
 
         Args:
             thing: an object of the game.
+
+        Returns:
+            True where it may meet the goal.
         """
         able = {
             "pick_clean_then_place_in_recep": thing.cleanable,
@@ -162,6 +165,9 @@ def goal_holds(
         inside: the objects of each receptacle.
         done: the objects to which what the goal asks for was done: toggled for `look_at_obj_in_light`, otherwise cleaned, heated or cooled; not
             looked at where nothing has to be done.
+
+    Returns:
+        True where it is.
     """
     goal = game.goal
     if goal.task_type == "look_at_obj_in_light":
@@ -187,6 +193,9 @@ def can_be_reached(game: Game) -> bool:
 
     Args:
         game: the game.
+
+    Returns:
+        False where it certainly cannot.
     """
     goal, first = game.goal, game.first
     standing = [receptacle for receptacle in game.receptacles.values() if receptacle.location is not None]

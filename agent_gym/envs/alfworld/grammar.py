@@ -82,7 +82,17 @@ class GrammarFile:
 
 
 def read_file(text: str) -> GrammarFile:
-    """Read the outer form: `grammar :: \"\"\"JSON\"\"\";` and `action NAME { template :: "…"; feedback :: "…"; grammar :: \"\"\"JSON\"\"\"; }`."""
+    """Read the outer form: `grammar :: \"\"\"JSON\"\"\";` and `action NAME { template :: "…"; feedback :: "…"; grammar :: \"\"\"JSON\"\"\"; }`.
+
+    Args:
+        text: of a `.twl2` file or of the grammar of a game.
+
+    Returns:
+        The grammar and the actions.
+
+    Raises:
+        WordingError: for text of any other form; the message says where.
+    """
     words = _file_words(text)
     file = GrammarFile({}, {})
     for word in words:
@@ -205,6 +215,9 @@ class Scanner:
 
     Between symbols tabs are passed over, and so are white space and `//` comments at the beginning of a line. (Hence an answer that begins with
     a newline is printed without it.)
+
+    Args:
+        text: to read, from its beginning.
     """
 
     def __init__(self, text: str) -> None:
@@ -212,7 +225,11 @@ class Scanner:
         self.position = 0
 
     def symbols(self) -> list[Symbol]:
-        """The symbols from here to the end, or to where none can begin."""
+        """The symbols from here to the end, or to where none can begin.
+
+        Returns:
+            The symbols in order; empty where none can begin.
+        """
         found: list[Symbol] = []
         while True:
             start = self.position

@@ -113,13 +113,26 @@ class GameSource(Protocol):
     def by_index(self, index: int) -> Task:
         """Return the game of an index.
 
+        Args:
+            index: as in `options={"index": ...}`.
+
+        Returns:
+            The game and where it is from; the same index is the same game.
+
         Raises:
             ValueError: for an index that names none, or a game that cannot be read.
         """
         ...
 
     def draw(self, number: int) -> Task:
-        """Return the game that a random number of 53 bits names."""
+        """Return the game that a random number of 53 bits names.
+
+        Args:
+            number: at least 0 and below 2**53.
+
+        Returns:
+            The game and where it is from; the same number is the same game.
+        """
         ...
 
 
@@ -205,7 +218,11 @@ class Scan:
     trials: int = 0
 
     def explain(self) -> str:
-        """Return how many games were left out and why, naming a few of each kind; empty where none was."""
+        """Return how many games were left out and why, naming a few of each kind; empty where none was.
+
+        Returns:
+            One text for a log or an error.
+        """
         told = []
         for reason, names in self.left_out.items():
             more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""

@@ -107,7 +107,11 @@ class Simulator(World):
         return self.game.wording.actions[move.action].feedback(self, move.things)
 
     def admissible(self) -> list[str]:
-        """The commands that would do something now, sorted, `help` among them where the game has it."""
+        """The commands that would do something now, sorted, `help` among them where the game has it.
+
+        Returns:
+            Commands; a list of the caller's own.
+        """
         if self._sorted is None:
             self._sorted = sorted(self._moves())
         return self._sorted.copy()
@@ -139,6 +143,9 @@ class Simulator(World):
 
         Args:
             receptacle: its id.
+
+        Returns:
+            Ids; empty for an empty receptacle.
         """
         return self.inside[receptacle]
 
@@ -147,11 +154,18 @@ class Simulator(World):
 
         Args:
             receptacle: its id.
+
+        Returns:
+            True where one can.
         """
         return receptacle in self.opened or receptacle not in self.game.having["openable"]
 
     def get_state(self) -> SimulatorState:
-        """The present situation, to compare, to keep and to go back to."""
+        """The present situation, to compare, to keep and to go back to.
+
+        Returns:
+            Compares equal to that of another moment where nothing differs.
+        """
         if self._state is None:
             self._state = SimulatorState(
                 location=self.location,

@@ -111,7 +111,7 @@ def _no_traces() -> Iterator[None]:
             os.environ["ALFWORLD_DATA"] = given
         for name in ("alfworld", "alfworld.info"):
             if module := sys.modules.get(name):
-                module.ALFWORLD_DATA = given or os.path.expanduser("~/.cache/alfworld")  # type: ignore[attr-defined]
+                module.ALFWORLD_DATA = given or os.path.expanduser("~/.cache/alfworld")  # type: ignore[attr-defined]  # alfworld sets it
 
 
 @contextmanager

@@ -135,7 +135,7 @@ def _check_size(text: str, atoms: list[_Atom], scope: _Scope) -> None:
 def _solver(atoms: list[_Atom], scope: _Scope) -> _Solver:
     """The function that finds every way to bind the open variables, in the order of the ids; no two variables are bound to one thing."""
     known = set(scope)
-    solve: _Solver = lambda world, bound: (bound,)  # noqa: E731
+    solve: _Solver = lambda world, bound: (bound,)  # noqa: E731  # the first of a chain of functions
     for atom in atoms:
         solve = _and_then(solve, atom, frozenset(known))
         known.update(atom.variables)

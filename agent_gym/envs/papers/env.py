@@ -81,6 +81,9 @@ class PaperSearchEnv(ToolEnv):
         max_parallel_calls: calls that one reply may hold.
         context: "rebuild", "append", "window:K" or a policy. Where the context grows, allow it more room: max_observation_tokens=32768.
         rebuild_tokens: the budget of a rebuilt prompt, never exceeded; None for `max_observation_tokens`.
+        max_turns: the step limit.
+        max_tool_result_tokens: where the text of a call's answer is cut, with a visible mark.
+        system_prompt: text of the first message; None for ours.
         **kwargs: see `ToolEnv` and `AgentEnv`.
 
     Attributes:

@@ -15,7 +15,14 @@ __all__ = ["Found", "PaperPool", "plain_query"]
 
 
 def plain_query(query: str) -> str:
-    """Return what makes two queries one: their words in small letters."""
+    """Return what makes two queries one: their words in small letters.
+
+    Args:
+        query: as the model wrote it.
+
+    Returns:
+        Equal for queries that differ in case and white space alone.
+    """
     return " ".join(query.casefold().split())
 
 
@@ -90,7 +97,11 @@ class PaperPool:
         return new
 
     def ranked(self) -> list[Found]:
-        """Return all papers, the best score first, of equal ones the one that was found first."""
+        """Return all papers, the best score first, of equal ones the one that was found first.
+
+        Returns:
+            A new list; empty before anything was found.
+        """
         return sorted(self.found.values(), key=_by_score)
 
     def shown(self, size: int) -> list[Found]:

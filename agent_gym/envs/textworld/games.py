@@ -89,7 +89,11 @@ def textworld_version() -> str:
 
 
 def default_cache_dir() -> Path:
-    """`agent-gym/textworld` in the user's cache folder (`XDG_CACHE_HOME`, else `~/.cache`)."""
+    """`agent-gym/textworld` in the user's cache folder (`XDG_CACHE_HOME`, else `~/.cache`).
+
+    Returns:
+        The folder, which need not exist.
+    """
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "agent-gym" / "textworld"
 
 
@@ -171,11 +175,25 @@ class GameSource(Protocol):
         ...
 
     def path(self, index: int) -> Path:
-        """Return the `.z8` of a game, which is made if it is not there yet."""
+        """Return the `.z8` of a game, which is made if it is not there yet.
+
+        Args:
+            index: of the game.
+
+        Returns:
+            The file.
+        """
         ...
 
     def name(self, index: int) -> str:
-        """Return the name of a game, the same on every machine."""
+        """Return the name of a game, the same on every machine.
+
+        Args:
+            index: of the game.
+
+        Returns:
+            The name, without an ending.
+        """
         ...
 
 

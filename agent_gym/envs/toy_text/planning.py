@@ -26,8 +26,10 @@ class Plan:
     """The best play of a tabular task, for every number of replies left.
 
     Attributes:
-        values: shape (horizon + 1, states): the expected sum of rewards of the best play.
-        actions: shape (horizon + 1, states): its action; of several that are equally good, the one that ends the task sooner. Row 0 means nothing.
+        values: shape (horizon + 1, states), float64: the expected sum of rewards of the best play.
+        actions: shape (horizon + 1, states), int64: its action; of several that are equally good, the one that ends the task sooner. Row 0
+            means
+            nothing.
     """
 
     values: NDArray[np.float64]

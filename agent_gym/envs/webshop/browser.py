@@ -140,7 +140,11 @@ class BrowserFrontEnd:
         return pages.clickable_names(self._shown().parts)
 
     def has_search_bar(self) -> bool:
-        """Whether the page that is shown has a search box that can be used."""
+        """Whether the page that is shown has a search box that can be used.
+
+        Returns:
+            True where a `search[...]` would search.
+        """
         return self._shown().box is not None
 
     def screenshot(self) -> npt.NDArray[np.uint8]:
@@ -171,6 +175,11 @@ class BrowserFrontEnd:
 
     def start(self, goal: int | Goal, *, price_upper: float | None = None, prices: Mapping[str, float] | None = None) -> str:
         """Begins a visit in a tab of its own; arguments as for `Session.start`.
+
+        Args:
+            goal: as for `Session.start`.
+            price_upper: as for `Session.start`.
+            prices: as for `Session.start`.
 
         Returns:
             The first observation.

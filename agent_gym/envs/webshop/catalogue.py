@@ -101,7 +101,14 @@ class Catalogue(Sequence[Product]):
     """
 
     def __init__(self, files: ShopFiles, folder: Path, fingerprint: str, *, temporary: bool = False) -> None:
-        """Maps a folder of tables. Use `open` or `from_records`."""
+        """Maps a folder of tables. Use `open` or `from_records`.
+
+        Args:
+            files: The official files.
+            folder: With the tables that `open` made of them.
+            fingerprint: Of the files' content.
+            temporary: Whether the folder above goes with this object.
+        """
         self.files, self.fingerprint, self.name, self.folder = files, fingerprint, files.items.stem, folder
         if temporary:
             remove_with(self, folder.parent)
@@ -175,6 +182,9 @@ class Catalogue(Sequence[Product]):
             human: The file of human instructions: lists of entries by id.
             folder: Must exist, and hold no such files yet.
             cache_dir: As in `open`.
+
+        Returns:
+            The catalogue.
         """
         target = Path(folder)
         contents: dict[str, Any] = {"items_shuffle.json": list(products), "items_ins_v2.json": notes}
@@ -201,6 +211,12 @@ class Catalogue(Sequence[Product]):
     def numbers(self, asins: Sequence[str]) -> list[int]:
         """The numbers of products by their ids.
 
+        Args:
+            asins: Ids, in any order.
+
+        Returns:
+            Numbers, in the order of the ids.
+
         Raises:
             KeyError: Naming an id that the catalogue lacks.
         """
@@ -214,7 +230,14 @@ class Catalogue(Sequence[Product]):
         return numbers
 
     def human_instruction(self, row: int) -> HumanInstruction:
-        """One of the usable instructions of people, in the order of the products."""
+        """One of the usable instructions of people, in the order of the products.
+
+        Args:
+            row: From 0 to `human_instructions - 1`.
+
+        Returns:
+            The instruction and what it asks for.
+        """
         number, start, end, place = self._human[row].tolist()
         where = f"{self.files.human}, bytes {start} to {end}"
         entry = read_at(self._human_data, start, end, where)[place]
@@ -232,6 +255,9 @@ class Catalogue(Sequence[Product]):
         Args:
             name: Names what is in it, with all that it depends on beside the catalogue.
             make: Makes it.
+
+        Returns:
+            The table, read-only, of the shape and dtype that `make` gave it.
         """
         path = self.folder / f"{name}.npy"
         try:

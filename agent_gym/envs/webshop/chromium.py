@@ -103,7 +103,7 @@ class BrowserOptions:
             RuntimeError: Without Chromium or its driver, or without a display for a window.
         """
         try:
-            import selenium  # noqa: F401
+            import selenium  # noqa: F401  # only whether it is there
         except ImportError as error:
             raise ImportError('browser=True needs selenium: pip install "agentr1-gym[browser]"') from error
         self.programs()
@@ -114,6 +114,9 @@ class BrowserOptions:
 
     def programs(self) -> tuple[str, str]:
         """The paths of browser and driver.
+
+        Returns:
+            Two paths.
 
         Raises:
             RuntimeError: If one of them is not there.
@@ -130,7 +133,11 @@ class BrowserOptions:
 
 
 def sandboxed() -> bool:
-    """Whether Chromium is run in its sandbox: always but as root, where it refuses to."""
+    """Whether Chromium is run in its sandbox: always but as root, where it refuses to.
+
+    Returns:
+        False for root.
+    """
     return os.getuid() != 0
 
 
@@ -229,6 +236,9 @@ class Chromium:
         Args:
             purpose: For the message.
 
+        Yields:
+            Nothing, for `with`.
+
         Raises:
             EnvFault: If a command fails, or the browser is no more.
         """
@@ -250,6 +260,9 @@ class Chromium:
     def open_tab(self) -> Tab:
         """Opens a tab in a user context of its own.
 
+        Returns:
+            The tab, empty.
+
         Raises:
             EnvFault: If the browser fails.
         """
@@ -263,7 +276,11 @@ class Chromium:
             return tab
 
     def select(self, handle: str) -> None:
-        """Makes a window the one that commands go to."""
+        """Makes a window the one that commands go to.
+
+        Args:
+            handle: The driver's name of the window.
+        """
         if self.current != handle or handle == self.home:
             self.driver.switch_to.window(handle)
             self.current = handle
@@ -301,7 +318,13 @@ class Chromium:
 
 
 class Tab:
-    """A window in a user context of its own. Its methods raise `EnvFault` if the browser fails."""
+    """A window in a user context of its own. Its methods raise `EnvFault` if the browser fails.
+
+    Args:
+        browser: With the window in it.
+        context: The driver's name of the user context.
+        handle: The driver's name of the window.
+    """
 
     def __init__(self, browser: Chromium, context: str, handle: str) -> None:
         self.browser, self._context, self._handle = browser, context, handle
@@ -313,6 +336,9 @@ class Tab:
         Args:
             purpose: For the message if one fails.
 
+        Yields:
+            Selenium's driver.
+
         Raises:
             EnvFault: If one fails.
         """
@@ -321,7 +347,11 @@ class Tab:
             yield self.browser.driver
 
     def close_others(self) -> bool:
-        """Closes the windows that nobody here has opened, and says whether there were any."""
+        """Closes the windows that nobody here has opened, and says whether there were any.
+
+        Returns:
+            True where there were any.
+        """
         with self.driver("look for windows") as driver:
             known = {self.browser.home, *(tab._handle for tab in self.browser.tabs)}
             others = [handle for handle in driver.window_handles if handle not in known]
@@ -331,12 +361,20 @@ class Tab:
             return bool(others)
 
     def insert_text(self, text: str) -> None:
-        """Enters a text where the cursor is, all at once; keys cannot be meant by it."""
+        """Enters a text where the cursor is, all at once; keys cannot be meant by it.
+
+        Args:
+            text: Any text.
+        """
         with self.driver("type") as driver:
             driver.execute("executeCdpCommand", {"cmd": "Input.insertText", "params": {"text": text}})
 
     def screenshot(self) -> bytes:
-        """What the window shows, as PNG."""
+        """What the window shows, as PNG.
+
+        Returns:
+            The bytes of the file.
+        """
         with self.driver("take a screenshot") as driver:
             return base64.b64decode(driver.get_screenshot_as_base64())
 
@@ -371,7 +409,7 @@ def _client_config(address: str, timeout: float) -> Any:
 
     return ClientConfig(
         remote_server_addr=address,
-        timeout=timeout,  # type: ignore[arg-type]
+        timeout=timeout,  # type: ignore[arg-type]  # declared a whole number, used as any
         proxy=Proxy({"proxyType": "direct"}),
         websocket_timeout=timeout,
         websocket_interval=0.002,
@@ -492,7 +530,11 @@ def open_tab(user: object, options: BrowserOptions) -> tuple[Tab, Site]:
 
 
 def leave(user: object) -> None:
-    """Closes a front end's tab, and with the last front end browser and site; may be called twice."""
+    """Closes a front end's tab, and with the last front end browser and site; may be called twice.
+
+    Args:
+        user: As given to `open_tab`.
+    """
     _pool.leave(user)
 
 

@@ -132,6 +132,9 @@ class Session:
 
         Args:
             action: `search[words]` or `click[name]`; anything else changes nothing.
+
+        Returns:
+            What came of it.
         """
         name, argument = parse_action(action)
         if name == "search" and argument:
@@ -149,6 +152,9 @@ class Session:
 
         Args:
             number: From 0; one that the page lacks changes nothing.
+
+        Returns:
+            What came of it.
         """
         controls = [part for part in self.parts() if part[0] != pages.TEXT]
         if not 0 <= number < len(controls):
@@ -163,13 +169,24 @@ class Session:
     # What is shown.
 
     def parts(self) -> list[Part]:
-        """The parts of the page (see `pages`); not to be changed."""
+        """The parts of the page (see `pages`); not to be changed.
+
+        Returns:
+            Parts in the order of the page.
+        """
         if self._screen.parts is None:
             self._screen.parts = self._page()
         return self._screen.parts
 
     def observation(self, mode: str | None = None) -> str:
-        """The page in the form that the rules ask for, or in another."""
+        """The page in the form that the rules ask for, or in another.
+
+        Args:
+            mode: "text", "text_rich", "html" or "url"; None for that of the rules.
+
+        Returns:
+            The text.
+        """
         mode = self.rules.observation_mode if mode is None else mode
         if mode == "text":
             return pages.as_text(self.parts())
@@ -178,7 +195,14 @@ class Session:
         return self.html() if mode == "html" else self.url
 
     def html(self, target: str = "") -> str:
-        """The page as an HTML document whose form goes to `target` (see `pages.as_html`)."""
+        """The page as an HTML document whose form goes to `target` (see `pages.as_html`).
+
+        Args:
+            target: Of the form; empty for the address of the page itself.
+
+        Returns:
+            The document.
+        """
         return pages.as_html(self.parts(), has_search_bar=self.has_search_bar, target=target)
 
     @property
@@ -226,16 +250,31 @@ class Session:
     # The state.
 
     def get_state(self) -> tuple[Goal, Mapping[str, float], Visit]:
-        """Goal, given prices and state; nothing in it changes later."""
+        """Goal, given prices and state; nothing in it changes later.
+
+        Returns:
+            To compare, to keep, and for `set_state`.
+        """
         return self.goal, self._prices, self.visit
 
     def set_state(self, state: tuple[Goal, Mapping[str, float], Visit]) -> None:
-        """Puts back what `get_state` gave, here or in another session of the same shop."""
+        """Puts back what `get_state` gave, here or in another session of the same shop.
+
+        Args:
+            state: From `get_state`.
+        """
         self.goal, self._prices, visit = state
         self._move(visit)
 
     def price(self, product: Product) -> float:
-        """What a product costs in this visit, in dollars."""
+        """What a product costs in this visit, in dollars.
+
+        Args:
+            product: Of this shop.
+
+        Returns:
+            The given price where `start` was given one, else the shop's.
+        """
         given = self._prices.get(product.asin)
         return self.shop.price(product) if given is None else float(given)
 

@@ -105,6 +105,12 @@ class WebShopEnv(CommandEnv):
         browser: show the pages in headless Chromium (extra `browser`).
         browser_options: see `agent_gym.envs.webshop.chromium.BrowserOptions`.
         cache_dir: where the search index is kept; None for the user's cache folder.
+        show_admissible: whether each observation lists what can be clicked.
+        context: "append", "window:K", "token_budget:N" or a policy; see `agent_gym.context`.
+        max_turns: the step limit.
+        max_observation_tokens: the longest prompt.
+        max_tool_result_tokens: where a page is cut, with a visible mark.
+        system_prompt: text of the first message; None for ours.
         render_mode: None, "ansi", or with a browser also "rgb_array": a screenshot, uint8, shape (height, width, 3).
         **kwargs: see `CommandEnv` and `AgentEnv`.
 
@@ -405,6 +411,9 @@ class WebShopEnv(CommandEnv):
 
         Returns:
             The text; or uint8, shape (height, width, 3); or None without a render mode.
+
+        Raises:
+            ResetNeeded: for a screenshot before the first reset.
         """
         if self.render_mode != "rgb_array":
             return super().render()

@@ -221,7 +221,15 @@ def random_action(session: Session, rng: np.random.Generator) -> str:
 
 
 def first_result(env: Any, turn: int) -> str:
-    """Play `first_result_action`; a `Script`."""
+    """Play `first_result_action`; a `Script`.
+
+    Args:
+        env: a `WebShopEnv`.
+        turn: steps since the reset; not used.
+
+    Returns:
+        The text of the action.
+    """
     return str(env.write_command(first_result_action(env.session)))
 
 

@@ -51,6 +51,9 @@ def find_files(data_dir: str | Path, *, num_products: int | None = None, human: 
         num_products: Where there are several product files, the one named by this number is taken, else the one without a number.
         human: Insist on the instructions of people.
 
+    Returns:
+        The product file, the attribute file, and the human instructions where they are there.
+
     Raises:
         FileNotFoundError: Naming what is missing and what to do.
     """
@@ -87,6 +90,9 @@ def cached_key(files: ShopFiles, num_products: int | None, cache_dir: Path) -> s
         files: The files.
         num_products: As in `Catalogue.open`.
         cache_dir: Where the hash is remembered.
+
+    Returns:
+        A text that fits into a file name.
     """
     paths = [path for path in files if path is not None]
     stats = [os.stat(path) for path in paths]

@@ -67,7 +67,14 @@ class Goal:
         return self.request + bound
 
     def with_bound(self, price_upper: float) -> Goal:
-        """The same goal with another price bound."""
+        """The same goal with another price bound.
+
+        Args:
+            price_upper: In dollars.
+
+        Returns:
+            A new goal.
+        """
         return replace(self, price_upper=float(price_upper))
 
 
@@ -147,6 +154,9 @@ class Goals(Sequence[Goal]):
         Args:
             name: "train", "validation" (or "eval"), "test", or "all".
 
+        Returns:
+            A range of indices.
+
         Raises:
             ValueError: If there is no such split, or no goal in it.
         """
@@ -167,6 +177,9 @@ class Goals(Sequence[Goal]):
         Args:
             split: As in `split`.
             chance: A random number, at least 0 and below 1.
+
+        Returns:
+            The index; uniformly drawn where the goals are people's.
         """
         indices = self.split(split)
         if self._weights is None:
@@ -180,7 +193,14 @@ class Goals(Sequence[Goal]):
         return min(max(place, indices.start), indices.stop - 1)
 
     def weight(self, index: int) -> float:
-        """How often a goal is drawn, relative to the others."""
+        """How often a goal is drawn, relative to the others.
+
+        Args:
+            index: Of the goal.
+
+        Returns:
+            Relative to the weights of the other goals; 1 for all goals of people.
+        """
         return 1.0 if self._weights is None else float(self._weights[self._rows(self._order[index])])
 
     def _rows(self, places: Any) -> Any:
@@ -220,7 +240,15 @@ class Goals(Sequence[Goal]):
 
 
 def price_of(product: Product, seed: int) -> float:
-    """What a product costs, in dollars; within a price range a number that follows from seed and id, uniformly distributed over seeds."""
+    """What a product costs, in dollars; within a price range a number that follows from seed and id, uniformly distributed over seeds.
+
+    Args:
+        product: With one price, or the two ends of a range.
+        seed: Of the shop's prices.
+
+    Returns:
+        The same number in every process.
+    """
     if len(product.prices) == 1:
         return product.prices[0]
     low, high = product.prices

@@ -48,6 +48,9 @@ def read_array(path: Path, window: int = 1 << 20) -> Iterator[Entry]:
         path: The file, UTF-8.
         window: Bytes that are read at a time.
 
+    Yields:
+        The entries in order.
+
     Raises:
         CatalogueError: If the file is not one whole array.
     """
@@ -72,6 +75,9 @@ def read_object(path: Path, window: int = 1 << 20) -> Iterator[Entry]:
     Args:
         path: The file, UTF-8.
         window: Bytes that are read at a time.
+
+    Yields:
+        The entries in order, with their keys.
 
     Raises:
         CatalogueError: If the file is not one whole object.
@@ -104,6 +110,9 @@ def read_at(data: Any, start: int, end: int, where: str) -> Any:
         start: As `Entry.start`.
         end: As `Entry.end`.
         where: What stands there, for the message.
+
+    Returns:
+        The value.
 
     Raises:
         CatalogueError: If no entry stands there any more.

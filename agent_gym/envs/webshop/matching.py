@@ -28,7 +28,14 @@ _NO_WORD = re.compile(r"[\W_]")
 
 
 def main_color(option: str) -> str:
-    """The first known colour word inside an option value, also inside another word; the value itself where there is none."""
+    """The first known colour word inside an option value, also inside another word; the value itself where there is none.
+
+    Args:
+        option: In lower case.
+
+    Returns:
+        The word, or the value.
+    """
     for color in COLORS:
         if color in option:
             return color

@@ -61,7 +61,14 @@ def nouns_by(backend: str | Callable[[str], Any] = "words") -> NounFinder:
 
 @lru_cache(_KEPT)
 def title_words(title: str) -> tuple[str, ...]:
-    """The words of a title that may be nouns."""
+    """The words of a title that may be nouns.
+
+    Args:
+        title: Of a product.
+
+    Returns:
+        In lower case, in their order; a word that comes twice comes twice.
+    """
     return tuple([word for word in _WORD.findall(title.lower()) if word not in _OTHERS])
 
 

@@ -62,7 +62,14 @@ _STYLE = (
 
 
 def search_page(instruction: str | None) -> list[Part]:
-    """The page with the search bar."""
+    """The page with the search bar.
+
+    Args:
+        instruction: As in `results_page`.
+
+    Returns:
+        The strings of the page in order, each with its kind.
+    """
     parts: list[Part] = [(TEXT, "WebShop")]
     if instruction is not None:
         parts += (TEXT, "Instruction: "), (TEXT, instruction)
@@ -82,6 +89,9 @@ def results_page(
         page: From 1.
         total: How many products were found.
         has_next: Whether the button to the next page is there.
+
+    Returns:
+        The strings of the page in order, each with its kind.
     """
     parts = _head(instruction)
     parts += (PUSH, BACK), (TEXT, f"Page {page} (Total results: {total})")
@@ -104,6 +114,9 @@ def item_page(instruction: str | None, product: Product, chosen: str, *, show_at
         product: The product.
         chosen: The page's address: a value that stands in it in double quotes counts as chosen, as in the original.
         show_attributes: Whether the button to the attributes is there.
+
+    Returns:
+        The strings of the page in order, each with its kind.
     """
     kept = product.parts
     if kept is None:
@@ -131,7 +144,16 @@ def item_page(instruction: str | None, product: Product, chosen: str, *, show_at
 
 
 def sub_page(instruction: str | None, product: Product, name: str) -> list[Part]:
-    """A page behind a product's page, by the name of its button. There are no reviews in the data."""
+    """A page behind a product's page, by the name of its button. There are no reviews in the data.
+
+    Args:
+        instruction: As in `results_page`.
+        product: The product.
+        name: Of the button: "Description", "Features", "Reviews" or "Attributes".
+
+    Returns:
+        The strings of the page in order, each with its kind.
+    """
     parts = _head(instruction)
     parts += _BACK_AND_PREVIOUS
     if name == "Description":
@@ -148,7 +170,16 @@ def sub_page(instruction: str | None, product: Product, name: str) -> list[Part]
 
 
 def done_page(asin: str, chosen: Mapping[str, str], score: float | None) -> list[Part]:
-    """The last page. The original prints the score on it; None leaves it out."""
+    """The last page. The original prints the score on it; None leaves it out.
+
+    Args:
+        asin: Of the product that was bought.
+        chosen: The option values that were chosen, by name.
+        score: From 0 to 1.
+
+    Returns:
+        The strings of the page in order, each with its kind.
+    """
     options = json.dumps(dict(chosen), sort_keys=True)
     for character in "<>&'":
         options = options.replace(character, f"\\u{ord(character):04x}")
@@ -173,12 +204,26 @@ def done_page(asin: str, chosen: Mapping[str, str], score: float | None) -> list
 
 
 def as_text(parts: Sequence[Part]) -> str:
-    """The strings of a page, stripped and joined by ` [SEP] `."""
+    """The strings of a page, stripped and joined by ` [SEP] `.
+
+    Args:
+        parts: The page.
+
+    Returns:
+        One line.
+    """
     return " [SEP] ".join([text.strip() for _, text in parts])
 
 
 def as_rich_text(parts: Sequence[Part]) -> str:
-    """The strings of a page as lines, controls marked; above them what was chosen, the last on the page first."""
+    """The strings of a page as lines, controls marked; above them what was chosen, the last on the page first.
+
+    Args:
+        parts: The page.
+
+    Returns:
+        Several lines.
+    """
     lines = []
     clicked = []
     for kind, text in parts:
@@ -208,6 +253,9 @@ def as_html(parts: Sequence[Part], *, has_search_bar: bool, target: str = "") ->
         parts: The page.
         has_search_bar: Whether it has the input for a search.
         target: Where the form goes; empty for the address of the page itself.
+
+    Returns:
+        The document.
     """
     elements = []
     press = 0
@@ -230,7 +278,14 @@ def as_html(parts: Sequence[Part], *, has_search_bar: bool, target: str = "") ->
 
 
 def clickable_names(parts: Sequence[Part]) -> list[str]:
-    """What can be clicked, as it is named in an action: buttons and products in the order of the page, then the options; each once."""
+    """What can be clicked, as it is named in an action: buttons and products in the order of the page, then the options; each once.
+
+    Args:
+        parts: The page.
+
+    Returns:
+        Names; those of buttons and products in lower case.
+    """
     names = {text.lower(): None for kind, text in parts if kind in (PUSH, PRODUCT, VISITED)}
     names.update({text: None for kind, text in parts if kind in (OPTION, CHOSEN)})
     return list(names)

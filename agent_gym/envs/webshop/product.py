@@ -16,7 +16,7 @@ from typing import Any
 
 from agent_gym.envs.webshop.json_stream import CatalogueError
 
-__all__ = ["DEFAULT_PRICE", "NO_ATTRIBUTES", "Product", "clean_line", "clean_text", "is_listed", "parse_product", "search_text"]
+__all__ = ["DEFAULT_PRICE", "NO_ATTRIBUTES", "Product", "clean_line", "is_listed", "parse_product", "search_text"]
 
 DEFAULT_PRICE = 100.0
 """Dollars, where a record names no price."""
@@ -109,6 +109,13 @@ class Product:
 def is_listed(record: Any, where: str) -> bool:
     """Whether the shop lists a record: its id is neither "nan" nor longer than ten characters.
 
+    Args:
+        record: An entry of the product file.
+        where: File and index of the record, for messages.
+
+    Returns:
+        True where it does.
+
     Raises:
         CatalogueError: If it is no object, or has no id.
     """
@@ -129,6 +136,9 @@ def parse_product(record: Mapping[str, Any], note: Any, number: int, where: str,
         number: The product's place in the catalogue.
         where: File and index of the record, for messages.
         note_where: File and key of the note.
+
+    Returns:
+        The product, its texts cleaned.
 
     Raises:
         CatalogueError: Naming file, index and field, if something is missing or of the wrong kind.
@@ -158,20 +168,41 @@ def parse_product(record: Mapping[str, Any], note: Any, number: int, where: str,
 
 
 def search_text(product: Product) -> str:
-    """What the shop's search engine indexes of a product: title, description, first feature and all options, in lower case."""
+    """What the shop's search engine indexes of a product: title, description, first feature and all options, in lower case.
+
+    Args:
+        product: The product.
+
+    Returns:
+        One line of text.
+    """
     options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in product.options)
     return " ".join((product.title, product.description, product.bullets[0] if product.bullets else "", options)).lower()
 
 
 def clean_text(text: str) -> str:
-    """Takes out what no page can show and disarms the marks that separate the strings of a page."""
+    """Takes out what no page can show and disarms the marks that separate the strings of a page.
+
+    Args:
+        text: Of a product.
+
+    Returns:
+        Text that can be shown on a page.
+    """
     if "[" in text:
         text = _FORGED.sub(r"(\1)", text)
     return text if text.isascii() and "\x00" not in text else _UNSHOWN.sub("\ufffd", text)
 
 
 def clean_line(text: str) -> str:
-    """The same for text that stands in one line: its line breaks become blanks."""
+    """The same for text that stands in one line: its line breaks become blanks.
+
+    Args:
+        text: As in `clean_text`.
+
+    Returns:
+        One line.
+    """
     return clean_text(text if text.isprintable() else _LINE_BREAK.sub(" ", text))
 
 

@@ -59,7 +59,11 @@ class RewardParts:
         return self.reward == 1.0
 
     def as_floats(self) -> dict[str, float]:
-        """All parts as numbers, under the names of the original, for logs."""
+        """All parts as numbers, under the names of the original, for logs.
+
+        Returns:
+            Name to number; True is 1.
+        """
         return {name: float(getattr(self, name)) for name in self.__slots__}
 
 
@@ -72,6 +76,9 @@ def purchase_reward(goal: Goal, product: Product, chosen: Mapping[str, str], pri
         chosen: The option values that were chosen, by name.
         price: What it costs, in dollars.
         nouns: Finds the nouns of a title (see `nouns`).
+
+    Returns:
+        The reward and its parts.
     """
     r_type, query_match, category_match, title_score = _kind(goal.product, product, nouns)
     attributes = sum(_has(product, attribute) for attribute in goal.attributes)

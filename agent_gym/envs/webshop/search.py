@@ -12,7 +12,14 @@ __all__ = ["ProductSearch", "search_documents"]
 
 
 def search_documents(products: Iterable[Product]) -> Iterator[Document]:
-    """What is indexed of each product. Equal scores are ordered by the product's id, as in the original."""
+    """What is indexed of each product. Equal scores are ordered by the product's id, as in the original.
+
+    Args:
+        products: In the order of their numbers.
+
+    Yields:
+        A document for each, without a title.
+    """
     for product in products:
         yield Document(product.asin, "", search_text(product))
 
@@ -30,12 +37,27 @@ class ProductSearch:
 
     @classmethod
     def build(cls, documents: Iterable[Document], folder: Path) -> ProductSearch:
-        """Writes an index to a folder; goes through the documents once."""
+        """Writes an index to a folder; goes through the documents once.
+
+        Args:
+            documents: As of `search_documents`.
+            folder: See `LuceneBM25.build`.
+
+        Returns:
+            The engine over it.
+        """
         return cls(LuceneBM25.build(documents, folder))
 
     @classmethod
     def open(cls, folder: Path) -> ProductSearch:
-        """Maps an index that `build` wrote."""
+        """Maps an index that `build` wrote.
+
+        Args:
+            folder: That `build` wrote.
+
+        Returns:
+            The engine over it.
+        """
         return cls(LuceneBM25.open(folder))
 
     def __call__(self, words: str, k: int) -> tuple[int, ...]:

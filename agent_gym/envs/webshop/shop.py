@@ -57,7 +57,14 @@ class Rules:
 
     @classmethod
     def original(cls, **changes: Any) -> Rules:
-        """The rules of the original text environment, with changes."""
+        """The rules of the original text environment, with changes.
+
+        Args:
+            **changes: Fields of this class, which win.
+
+        Returns:
+            Rules with score, special searches, moves after the purchase and empty pages.
+        """
         return cls(**{"show_score": True, "debug_queries": True, "search_after_purchase": True, "empty_pages": True, **changes})
 
 
@@ -110,7 +117,18 @@ class Shop:
         price_seed: int = 0,
         noun_backend: str | Callable[[str], Any] = "words",
     ) -> Shop:
-        """Opens a shop, or gives the one of the same settings that is in use: environments share it. Arguments as for the class."""
+        """Opens a shop, or gives the one of the same settings that is in use: environments share it. Arguments as for the class.
+
+        Args:
+            catalogue: As for the class.
+            goals: As for the class.
+            goal_seed: As for the class.
+            price_seed: As for the class.
+            noun_backend: As for the class.
+
+        Returns:
+            The shop; not to be changed.
+        """
         return _open_shop(catalogue, goals, goal_seed, price_seed, noun_backend)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -120,15 +138,40 @@ class Shop:
         return self
 
     def price(self, product: Product) -> float:
-        """What a product costs, in dollars."""
+        """What a product costs, in dollars.
+
+        Args:
+            product: Of this shop.
+
+        Returns:
+            Dollars; see `price_of`.
+        """
         return price_of(product, self.price_seed)
 
     def judge(self, goal: Goal, product: Product, chosen: Mapping[str, str], price: float) -> RewardParts:
-        """The reward of buying a product."""
+        """The reward of buying a product.
+
+        Args:
+            goal: What was wanted.
+            product: What was bought.
+            chosen: The option values that were chosen, by name.
+            price: What it costs, in dollars.
+
+        Returns:
+            The reward and its parts; see `purchase_reward`.
+        """
         return purchase_reward(goal, product, chosen, price, self._nouns)
 
     def find(self, keywords: tuple[str, ...], rules: Rules) -> tuple[int, ...]:
-        """The products that a search finds, by number, best first."""
+        """The products that a search finds, by number, best first.
+
+        Args:
+            keywords: Words in lower case, at least one.
+            rules: Of the visit.
+
+        Returns:
+            Numbers, at most `rules.top_k` of them.
+        """
         if rules.debug_queries and keywords[0] in _DEBUG_QUERIES:
             return self._debug_find(keywords, rules.top_k)
         return self.search(" ".join(keywords), rules.top_k)

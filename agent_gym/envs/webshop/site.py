@@ -61,6 +61,9 @@ class Stall:
 
         Args:
             asked: The query of the address: `press=N`, `search=WORDS` or nothing.
+
+        Returns:
+            An HTML document.
         """
         press, words = asked.get("press", [""])[0], asked.get("search", [""])[0]
         with self._lock:
@@ -88,17 +91,35 @@ class Site:
         self._thread.start()
 
     def open(self, session: Session) -> Stall:
-        """Gives a visit a place; the same session may have several."""
+        """Gives a visit a place; the same session may have several.
+
+        Args:
+            session: The visit.
+
+        Returns:
+            The place, to be given to `url` and `remove`.
+        """
         stall = Stall(session)
         self._server.stalls[stall.token] = stall
         return stall
 
     def url(self, stall: Stall) -> str:
-        """The address of a visit."""
+        """The address of a visit.
+
+        Args:
+            stall: A place on this site.
+
+        Returns:
+            An address on 127.0.0.1.
+        """
         return f"http://127.0.0.1:{self.port}/{stall.token}/"
 
     def remove(self, stall: Stall) -> None:
-        """Takes a visit off the site; its address leads nowhere from now on."""
+        """Takes a visit off the site; its address leads nowhere from now on.
+
+        Args:
+            stall: A place on this site, or one that was removed.
+        """
         self._server.stalls.pop(stall.token, None)
 
     def close(self) -> None:

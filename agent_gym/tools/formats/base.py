@@ -139,7 +139,14 @@ class ToolCallFormat(ABC):
 
 
 def schema_lines(tools: Schemas) -> str:
-    """Return the paragraph of our own instructions that lists the tools; empty without any."""
+    """Return the paragraph of our own instructions that lists the tools; empty without any.
+
+    Args:
+        tools: JSON schemas.
+
+    Returns:
+        Text that ends with an empty line, or nothing.
+    """
     if not tools:
         return ""
     lines = "\n".join(json.dumps(dict(one), ensure_ascii=False) for one in tools)
@@ -147,7 +154,18 @@ def schema_lines(tools: Schemas) -> str:
 
 
 def check_name(name: str, form: str) -> str:
-    """Return a tool's name, or raise ValueError where this format could not read it again."""
+    """Return a tool's name, or raise ValueError where this format could not read it again.
+
+    Args:
+        name: of a tool.
+        form: the format's name, for the message.
+
+    Returns:
+        The name as it is.
+
+    Raises:
+        ValueError: where it could not be read again.
+    """
     if not NAME.fullmatch(name):
         raise ValueError(
             f"{form} cannot write a call of {name!r}: a tool's name has letters, digits, underscores, hyphens and dots, and at most 256 of them"
@@ -179,14 +197,28 @@ def json_text(value: Any, markers: Iterable[str] = ()) -> str:
 
 
 def join_pieces(pieces: Sequence[str]) -> str:
-    """Strip the pieces and join those that hold something by line breaks."""
+    """Strip the pieces and join those that hold something by line breaks.
+
+    Args:
+        pieces: of a reply's text.
+
+    Returns:
+        The text; empty where no piece holds anything.
+    """
     if len(pieces) == 1:
         return pieces[0].strip()
     return "\n".join(stripped for piece in pieces if (stripped := piece.strip()))
 
 
 def refuse_infinite(call: ToolCall) -> ToolCall:
-    """The call, or its error where an argument is no number that JSON can write."""
+    """The call, or its error where an argument is no number that JSON can write.
+
+    Args:
+        call: as it was read.
+
+    Returns:
+        The same call, or one with an error.
+    """
     waiting: list[Any] = [call.arguments]
     while waiting:
         value = waiting.pop()

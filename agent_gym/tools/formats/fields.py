@@ -223,7 +223,7 @@ class GlmFormat(FieldsFormat):
         return f"<arg_key>{key}</arg_key>\n<arg_value>{text}</arg_value>"
 
     def as_reply(self, text: str) -> tuple[str, str | None]:
-        """End calls with the token that begins a tool's turn, and anything else with that of a user's, as these models do."""
+        """End calls with the token that begins a tool's turn, anything else with that of a user's; see `ToolCallFormat.as_reply`."""
         return text, "<|observation|>" if self.closing in text else "<|user|>"
 
     def instructions(self, tools: Schemas = ()) -> str:

@@ -104,7 +104,7 @@ class GptOssFormat(ToolCallFormat):
         return f"<|end|>{_START}assistant".join(self.render_call(name, arguments) for name, arguments in calls)
 
     def as_reply(self, text: str) -> tuple[str, str | None]:
-        """Put the header of the final channel before an answer, and that of a preamble before text that calls follow."""
+        """Put the header of the final channel before an answer, and that of a preamble before text that calls follow; see `ToolCallFormat.as_reply`."""
         first = _TOKEN.search(text)
         before = text if first is None else text[: first.start()]
         if before.strip() and not _FUNCTION.search(before):

@@ -46,6 +46,9 @@ class LiteralReader:
 
         Args:
             what: is wrong.
+
+        Raises:
+            InvalidJSON: always.
         """
         raise InvalidJSON(f"it cannot be read at character {self.at}: {what}")
 
@@ -171,7 +174,11 @@ class LiteralReader:
         self.fail("it ends too early" if self.at >= len(self.text) else "there is no value")
 
     def lenient(self) -> bool:
-        """Return whether a comma may stand behind the last item."""
+        """Return whether a comma may stand behind the last item.
+
+        Returns:
+            False; True in formats that allow it.
+        """
         return False
 
     def unique(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -182,6 +189,9 @@ class LiteralReader:
 
         Returns:
             The dict.
+
+        Raises:
+            InvalidJSON: where two keys are the same.
         """
         made = dict(pairs)
         if len(made) != len(pairs):
@@ -253,5 +263,9 @@ class PythonReader(LiteralReader):
         return body
 
     def lenient(self) -> bool:
-        """Return True: Python allows a comma behind the last item."""
+        """Return True: Python allows a comma behind the last item.
+
+        Returns:
+            True.
+        """
         return True

@@ -112,7 +112,7 @@ def group_members(trajectories: Sequence[Trajectory], values: FloatArray) -> lis
 
     Args:
         trajectories: the batch.
-        values: shape (number of trajectories,); NaN for those that do not count.
+        values: shape (number of trajectories,), float64; NaN for those that do not count.
 
     Returns:
         The groups in order of appearance, without empty ones.
@@ -136,7 +136,7 @@ def is_flat(values: FloatArray) -> bool:
     """Whether there is no variance, up to what float64 makes of equal sums in another order.
 
     Args:
-        values: shape (n,).
+        values: shape (n,), float64.
 
     Returns:
         True for fewer than two values.
@@ -162,12 +162,12 @@ def relative_to_group(values: FloatArray, groups: Sequence[Sequence[int]], scale
     """Centre numbers within groups and, if asked, divide by a standard deviation.
 
     Args:
-        values: shape (n,); NaN for what does not count.
+        values: shape (n,), float64; NaN for what does not count.
         groups: positions in `values`, each in one group at most.
         scale: divide by the standard deviation of the "group", of all that count ("batch"), or not at all ("none").
 
     Returns:
-        Shape (n,); exact zeros in groups without variance and outside of the groups.
+        Shape (n,), float64; exact zeros in groups without variance and outside of the groups.
 
     Raises:
         ValueError: for an unknown scale.
@@ -194,7 +194,7 @@ def per_step(trajectories: Sequence[Trajectory], values: FloatArray) -> Advantag
 
     Args:
         trajectories: the batch.
-        values: shape (number of trajectories,).
+        values: shape (number of trajectories,), float64.
 
     Returns:
         One number per step.
@@ -209,10 +209,10 @@ def whiten(values: Sequence[FloatArray | None]) -> list[FloatArray | None]:
     """Whiten over the whole batch: (x - mean) / (std + EPSILON); zeros where there is no variance.
 
     Args:
-        values: arrays of shape (n,), each of its own length; None for what does not count.
+        values: float64 arrays of shape (n,), each of its own length; None for what does not count.
 
     Returns:
-        The same shapes.
+        The same shapes, float64.
     """
     present = [item for item in values if item is not None]
     flat = np.concatenate(present) if present else np.zeros(0)

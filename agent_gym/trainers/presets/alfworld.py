@@ -206,5 +206,5 @@ class ALFWorldPreset(CommandPreset):
         return tokenizer_with_words([name.lower() for name in (*OBJECTS, *RECEPTACLES)] + list(_WORDS))
 
     def expert(self, settings: Any) -> Expert:
-        """See `searching_expert`."""
+        """Who is imitated: `searching_expert`; see `CommandPreset.expert`."""
         return searching_expert

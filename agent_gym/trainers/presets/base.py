@@ -177,7 +177,11 @@ class EmbeddedConfig:
         return None
 
     def smoke(self: Own) -> Own:
-        """The same run with two updates and few tasks, to see that everything works."""
+        """The same run with two updates and few tasks, to see that everything works.
+
+        Returns:
+            A configuration of the same class.
+        """
         return replace(self, updates=2, eval_tasks=20, curve_tasks=0, tasks_per_update=4)
 
 

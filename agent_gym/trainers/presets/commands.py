@@ -34,6 +34,9 @@ class CommandConfig(EmbeddedConfig):
         """Two updates behind a little imitation, which need not succeed.
 
         Episodes are short, and what is impossible costs something, so that there is something to learn.
+
+        Returns:
+            A configuration of the same class.
         """
         few = replace(self.warm_start, demonstrations=64, copy_steps=20, steps=60, decay_steps=0, success_at_least=0.0)
         short = {"invalid_penalty": 0.05, "max_turns": 6, **self.env_kwargs}

@@ -73,5 +73,5 @@ class HotpotQAPreset(Preset):
         return model
 
     def prepare(self, model: Any) -> None:
-        """Freeze the embedding, so that names that no training world holds stay as good as the others."""
+        """Freeze the embedding, so that names that no training world holds stay as good as the others; see `Preset.prepare`."""
         freeze_embedding(model)

@@ -132,5 +132,5 @@ class WebShopPreset(CommandPreset):
         return tokenizer_with_words((), _PHRASES)
 
     def expert(self, settings: Any) -> Expert:
-        """See `hasty_shopper`."""
+        """Who is imitated: `hasty_shopper`; see `CommandPreset.expert`."""
         return partial(hasty_shopper, option_probability=settings.option_probability)

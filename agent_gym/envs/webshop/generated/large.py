@@ -137,7 +137,11 @@ def large_products(n: int = LARGE_SIZE, *, seed: int = 0) -> Iterator[Record]:
 
 
 def vocabulary() -> list[str]:
-    """Return the 150,000 different words of large catalogues, the most frequent first."""
+    """Return the 150,000 different words of large catalogues, the most frequent first.
+
+    Returns:
+        Words in small letters; the same in every process.
+    """
     written = " ".join(
         [*words.SENTENCES, *(part for kind in words.KINDS for role in (kind.before, kind.having, kind.fitting, kind.uses) for part in role)]
     )

@@ -157,6 +157,13 @@ _ODDITIES: tuple[Callable[[Making], None], ...] = (
 
 
 def oddity_of(index: int) -> Callable[[Making], None] | None:
-    """Return what is odd about product number `index`: a function that changes it while it is made, or None."""
+    """Return what is odd about product number `index`: a function that changes it while it is made, or None.
+
+    Args:
+        index: From 0.
+
+    Returns:
+        The function, or None for a product like any other.
+    """
     number, rest = divmod(index % PERIOD, 3)
     return _ODDITIES[number] if rest == 2 and number < len(_ODDITIES) else None

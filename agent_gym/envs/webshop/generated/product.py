@@ -51,23 +51,60 @@ class Draw:
         self.random = random.Random(key).random  # text seeds go through SHA-512, not through hash()
 
     def below(self, stop: int) -> int:
-        """Return a whole number from 0 to `stop - 1`."""
+        """Return a whole number from 0 to `stop - 1`.
+
+        Args:
+            stop: At least 1.
+
+        Returns:
+            The number.
+        """
         return int(self.random() * stop)
 
     def between(self, low: int, high: int) -> int:
-        """Return a whole number from `low` to `high`, both included."""
+        """Return a whole number from `low` to `high`, both included.
+
+        Args:
+            low: The smallest number.
+            high: The largest.
+
+        Returns:
+            The number.
+        """
         return low + self.below(high - low + 1)
 
     def chance(self, share: float) -> bool:
-        """Return True in this share of the draws."""
+        """Return True in this share of the draws.
+
+        Args:
+            share: In [0, 1].
+
+        Returns:
+            Whether it happens.
+        """
         return self.random() < share
 
     def pick(self, items: Sequence[T]) -> T:
-        """Return one of the items."""
+        """Return one of the items.
+
+        Args:
+            items: At least one.
+
+        Returns:
+            The item.
+        """
         return items[self.below(len(items))]
 
     def some(self, items: Sequence[T], count: int) -> list[T]:
-        """Return `count` different items (all when there are fewer), in their own order."""
+        """Return `count` different items (all when there are fewer), in their own order.
+
+        Args:
+            items: To choose from.
+            count: How many, at least 0.
+
+        Returns:
+            A new list.
+        """
         left = min(count, len(items))
         chosen = []
         for position, item in enumerate(items):
@@ -77,7 +114,14 @@ class Draw:
         return chosen
 
     def shuffled(self, items: Sequence[T]) -> list[T]:
-        """Return the items in another order."""
+        """Return the items in another order.
+
+        Args:
+            items: Stay as they are.
+
+        Returns:
+            A new list.
+        """
         mixed = list(items)
         for last in range(len(mixed) - 1, 0, -1):
             other = self.below(last + 1)
@@ -164,7 +208,15 @@ def product_record(
 
 
 def code_of(index: int, seed: int) -> str:
-    """Return the asin of a product: ten letters and digits, different for different indices below 36**8 and the same seed."""
+    """Return the asin of a product: ten letters and digits, different for different indices below 36**8 and the same seed.
+
+    Args:
+        index: The product's number, from 0.
+        seed: Of the catalogue.
+
+    Returns:
+        The asin.
+    """
     number = (index * 1_928_374_655 + seed * 7_777_777 + 1_234_567_890) % 36**8  # the factor is prime to 36, so this is one to one
     digits = ""
     for _ in range(8):
