@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -264,7 +265,9 @@ def test_rollout_writes_over_nothing(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_rollout_makes_a_page() -> None:
     assert main(["rollout", "AgentR1/Tool-v0", "--model", "random", "--episodes", "2", "--out", "e.html"]) == 0
-    assert Path("e.html").read_text(encoding="utf-8").count("<article") == 2
+    found = re.findall(r'<script type="application/json" id="(e-\d+-\d+)">(.*?)</script>', Path("e.html").read_text(encoding="utf-8"))
+    assert [name for name, _ in found] == ["e-0-0", "e-0-1"]
+    assert all(json.loads(content)["env"] == "AgentR1/Tool-v0" for _, content in found)
 
 
 def test_eval_prints_and_saves_table_json_and_figure(capsys: pytest.CaptureFixture[str]) -> None:

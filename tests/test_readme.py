@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 
 import gymnasium
@@ -68,6 +69,12 @@ def test_a_shell_line_is_one_that_works(page: str, line: str, tmp_path: Path) ->
         assert words[0] in {"git", "cd", "pre-commit"}, f"{page} shows a command that no test knows: {line}"
 
 
+@cache
+def help_of(*words: str) -> str:
+    command = [sys.executable, "-m", "agent_gym.cli", *words, "--help"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
 def run_agent_gym(words: list[str], folder: Path) -> None:
     command = [sys.executable, "-m", "agent_gym.cli", *words]
     long = words[0] in {"serve-search", "serve-papers", "view"} or (words[0] == "train" and "--dry-run" not in words)
@@ -75,7 +82,7 @@ def run_agent_gym(words: list[str], folder: Path) -> None:
     elsewhere = any(name in " ".join(words) for name in ("recipes/", "dataset=questions.jsonl", "Qwen/", "MODEL"))
     if long or own_log or elsewhere:  # minutes, a server, or what is not on this machine: the options must exist
         asked = words[: 2 if own_log else 1]
-        known = subprocess.run([sys.executable, "-m", "agent_gym.cli", *asked, "--help"], check=True, capture_output=True, text=True).stdout
+        known = help_of(*asked)
         for option in [word for word in words if word.startswith("--")]:
             assert option in known, option
         return

@@ -26,6 +26,9 @@ def run(args: argparse.Namespace) -> int:
 
     Returns:
         0.
+
+    Raises:
+        UsageError: for options that do not go together, and for what cannot be opened.
     """
     if len(args.paths) > 2:
         raise UsageError(f"{len(args.paths)} runs or files were given; one is shown, or two side by side")

@@ -31,12 +31,23 @@ def asset(name: str) -> str:
 
     Args:
         name: such as "report.css".
+
+    Returns:
+        Its text.
     """
     return resources.files("agent_gym.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def points_of(records: Sequence[Mapping[str, Any]], *names: str) -> list[tuple[float, float]]:
-    """Step and value of the first of these names that a record has, in order of steps; of two records of a step the later counts."""
+    """Step and value of the first of these names that a record has, in order of steps; of two records of a step the later counts.
+
+    Args:
+        records: of a run.
+        names: of figures, the one that is wanted most first.
+
+    Returns:
+        (step, value) for each record that has one.
+    """
     found: dict[float, float] = {}
     for record in records:
         for name in names:
@@ -51,12 +62,27 @@ ARMS = (("sampled", "sampled (T=1)", "c-sampled", "circle"), ("greedy", "greedy"
 
 
 def figure_of(run: RunFolder) -> str:
-    """The name of what counts in a run: "success", or one of its environment's metrics."""
+    """The name of what counts in a run: "success", or one of its environment's metrics.
+
+    Args:
+        run: the folder.
+
+    Returns:
+        The name.
+    """
     return str((run.summary or {}).get("figure") or run.config.get("figure") or "success")
 
 
 def batch_curve(records: Sequence[Mapping[str, Any]], figure: str) -> list[tuple[float, float]]:
-    """What counts, of the training batches."""
+    """What counts, of the training batches.
+
+    Args:
+        records: of a run.
+        figure: what counts.
+
+    Returns:
+        (step, value) for each batch.
+    """
     names = ("rollout/success", "success") if figure == "success" else (f"metrics/{figure}",)
     return points_of([one for one in records if one["kind"] == "train"], *names)
 
@@ -71,6 +97,9 @@ def curve_items(
         summary: of the run, empty while there is none.
         ceiling: of imitation, or None.
         figure: what counts.
+
+    Returns:
+        What `draw_chart` draws.
     """
     train = batch_curve(records, figure)
     evals = [one for one in records if one["kind"] == "eval"]
@@ -162,6 +191,9 @@ def ceiling_of(run: RunFolder) -> float | None:
 
     Args:
         run: the folder.
+
+    Returns:
+        The share, or None.
     """
     for source in (run.summary or {}, run.config):
         value = source.get("imitation_ceiling")
@@ -171,7 +203,17 @@ def ceiling_of(run: RunFolder) -> float | None:
 
 
 def both_widths(items: Sequence[Series | Marks | Level], title: str, x_label: str, y_range: tuple[float, float] | None) -> Markup:
-    """The same chart drawn for a desk and for a telephone, so that its text has the right size on both."""
+    """The same chart drawn for a desk and for a telephone, so that its text has the right size on both.
+
+    Args:
+        items: lines, marks and levels.
+        title: of the chart.
+        x_label: of its horizontal axis.
+        y_range: of its vertical axis; None takes that of the values.
+
+    Returns:
+        Two elements, of which the page's style shows one.
+    """
     return join(
         tag("div", draw_chart(items, width=width, height=height, title=title, x_label=x_label, y_range=y_range), class_=class_)
         for width, height, class_ in ((1040, 400, "only-wide"), (350, 300, "only-narrow"))

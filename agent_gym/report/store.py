@@ -87,6 +87,9 @@ class EpisodeFile:
         Args:
             number: from 0.
 
+        Returns:
+            The episode.
+
         Raises:
             IndexError: if there is none of that number.
             ValueError: if the file is damaged.
@@ -181,6 +184,9 @@ def matching_tokenizer(tokenizer: Any, episode: Trajectory) -> Any:
     Args:
         tokenizer: or None.
         episode: states a fingerprint, or none.
+
+    Returns:
+        The tokenizer, or None.
     """
     wanted = episode.tokenizer_fingerprint
     return tokenizer if tokenizer is not None and (not wanted or tokenizer_fingerprint(tokenizer) == wanted) else None
@@ -210,7 +216,11 @@ class Source:
         self._lock = threading.Lock()
 
     def files(self) -> list[EpisodeFile]:
-        """Return the files of episodes, those of a run in the order of the run."""
+        """Return the files of episodes, those of a run in the order of the run.
+
+        Returns:
+            One for each file.
+        """
         if self._own_file is not None:
             return [self._own_file]
         if self.run is None:
@@ -230,6 +240,9 @@ class Source:
         Args:
             name: as `EpisodeFile.path.name`.
 
+        Returns:
+            The file.
+
         Raises:
             KeyError: if there is none.
         """
@@ -245,6 +258,9 @@ class Source:
             name: of the file.
             number: from 0.
 
+        Returns:
+            What JSON can hold.
+
         Raises:
             KeyError: if there is no such file.
             IndexError: if there is no such episode.
@@ -254,7 +270,11 @@ class Source:
         return episode_record(episode, matching_tokenizer(self.tokenizer(), episode))
 
     def tokenizer(self) -> Any:
-        """Return the tokenizer of the episodes."""
+        """Return the tokenizer of the episodes.
+
+        Returns:
+            That of the run's newest model, or the default one.
+        """
         with self._lock:
             if self._tokenizer is None or self._searched != "never":
                 folder = None if self.run is None else _tokenizer_folder(self.run)

@@ -79,6 +79,9 @@ class UpdateEpisodes:
 
         Args:
             update: counted from 1.
+
+        Returns:
+            Always for the first ones, then for fewer the longer the run is.
         """
         return update % (1 + max(0, update - 1) // _DENSE) == 0
 

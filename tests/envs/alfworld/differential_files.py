@@ -35,8 +35,14 @@ class Part:
         assert self.coverage.perturbed >= perturbed
 
 
-def play_all(games: Iterable[Game], *, perturbed: int) -> Part:
-    """Play each game as a visitor, as the expert, and so many times as an expert who is disturbed. A game that differs is noted, and the next one played."""
+def play_all(games: Iterable[Game], *, perturbed: int, every: int = 1) -> Part:
+    """Play each game as a visitor and as the expert, and some so many times as an expert who is disturbed. A game that differs is noted, and the next one played.
+
+    Args:
+        games: to be played.
+        perturbed: plays of the disturbed expert.
+        every: how many games have one that he plays among them.
+    """
     part = Part()
     with remembered_parses():
         pair = SideBySide(part.coverage)
@@ -49,7 +55,7 @@ def play_all(games: Iterable[Game], *, perturbed: int) -> Part:
                 pair.begin(game)
                 expert_play(pair, next_command)
                 after_the_win(pair, rng)
-                for _ in range(perturbed):
+                for _ in range(perturbed if part.games % every == 0 else 0):
                     pair.begin(game)
                     perturbed_play(pair, rng, next_command)
             except AssertionError as error:

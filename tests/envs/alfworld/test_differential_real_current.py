@@ -10,9 +10,9 @@ from differential_files import Part, play_all, real_games
 
 @pytest.fixture(scope="module")
 def part(data_dir: Path) -> Part:
-    return play_all(real_games(data_dir / "alfworld" / "current"), perturbed=1)
+    return play_all(real_games(data_dir / "alfworld" / "current"), perturbed=1, every=4)
 
 
 @pytest.mark.slow
 def test_real_games_are_played_alike_and_enough_was_tried(part: Part) -> None:
-    part.check("move", games=24, perturbed=24)
+    part.check("move", games=24, perturbed=6)
