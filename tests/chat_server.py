@@ -14,8 +14,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from http_thread import HttpThread
 
 Reply = Callable[[list[dict[str, str]]], str | dict[str, Any]]
 KNOWN = {
@@ -79,17 +81,12 @@ class ChatStandIn:
         self.closing = threading.Event()
         self._lock = threading.Lock()
         handler = type("Handler", (_Handler,), {"owner": self})
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self.http.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.http.server_address[1]}/v1"
-        self.thread = threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.02})
-        self.thread.start()
+        self.http = HttpThread(handler)
+        self.url = f"{self.http.url}/v1"
 
     def close(self) -> None:
         self.closing.set()
-        self.http.shutdown()
-        self.http.server_close()
-        self.thread.join()
+        self.http.close()
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:

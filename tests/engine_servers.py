@@ -21,11 +21,12 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import TimeoutError as NotYet
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import torch
+from http_thread import HttpThread
 from transformers import AutoModelForCausalLM
 
 from agent_gym._background import BackgroundLoop
@@ -92,17 +93,12 @@ class FakeServer:
         self.slow_prompt: list[int] | None = None  # the one that is slow; None: all are
         self.missing: set[str] = set()
         handler = type("Handler", (_Handler,), {"owner": self})
-        self.http = ThreadingHTTPServer(("127.0.0.1", port), handler)
-        self.http.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
-        self.thread = threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.02})
-        self.thread.start()
+        self.http = HttpThread(handler, port)
+        self.url = self.http.url
 
     def close(self) -> None:
         self.closing.set()
-        self.http.shutdown()
-        self.http.server_close()
-        self.thread.join()
+        self.http.close()
         for connection in list(self.connections):  # as the system does when a process ends
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
 import yaml
 from helpers import require
+from pages import commands
 
 require("trl")
 
@@ -24,29 +24,15 @@ PAGE = (ROOT / "docs" / "train-4b-on-8-gpus.md").read_text(encoding="utf-8")
 CONFIGURATIONS = sorted((ROOT / "recipes" / "accelerate").glob("*.yaml"))
 
 
-def commands() -> list[list[str]]:
-    """The words of each command of the page, without the variables in front."""
-    lines = [line for block in re.findall(r"```\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
-    found = []
-    for line in lines:
-        words: list[str] = []
-        for word in [*shlex.split(line, comments=True), "&&"]:
-            if word != "&&":
-                words.append(word)
-                continue
-            while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):
-                words.pop(0)
-            found.append(words)
-            words = []
-    return found
+COMMANDS = commands("\n".join(re.findall(r"```\n(.*?)```", PAGE, re.DOTALL)))
 
 
 def named(program: str) -> list[list[str]]:
-    return [words[1:] for words in commands() if Path(words[0]).name == program]
+    return [words[1:] for words in COMMANDS if Path(words[0]).name == program]
 
 
 def test_every_command_is_one_that_is_read_below() -> None:
-    assert {Path(words[0]).name for words in commands()} == {"python", "pip", "vllm", "agent-gym", "accelerate"}
+    assert {Path(words[0]).name for words in COMMANDS} == {"python", "pip", "vllm", "agent-gym", "accelerate"}
     assert len(named("accelerate")) == 4 and len(named("pip")) == 2 and len(named("vllm")) == 1
 
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
+
+from http_thread import HttpThread
 
 from agent_gym.chat import load_tokenizer
 from agent_gym.policies import Sampling, VLLMPolicy
@@ -137,20 +138,6 @@ class _Between(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def _serving(handler: type[_Between]) -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-@contextmanager
 def recording(url: str) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Stand in front of a server and write down what is said.
 
@@ -176,8 +163,8 @@ def recording(url: str) -> Iterator[tuple[str, list[dict[str, Any]]]]:
             )
             return status, content
 
-    with _serving(Recorder) as address:
-        yield address, said
+    with closing(HttpThread(Recorder)) as server:
+        yield server.url, said
 
 
 @contextmanager
@@ -203,6 +190,6 @@ def playing(exchanges: list[dict[str, Any]]) -> Iterator[tuple[str, list[str]]]:
             answer = wanted["answer"]
             return wanted["status"], b"" if answer is None else json.dumps(answer, separators=(",", ":")).encode()
 
-    with _serving(Player) as address:
-        yield address, wrong
+    with closing(HttpThread(Player)) as server:
+        yield server.url, wrong
     wrong.extend(f"{exchange['method']} {exchange['target']} was never asked" for exchange in left)

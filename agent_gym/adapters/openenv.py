@@ -1,7 +1,7 @@
 """OpenEnv (github.com/meta-pytorch/OpenEnv, tested with openenv-core 0.3.0) both ways: our environments on its server, its environments as ours.
 
     with OpenEnvServer(lambda: gym.make("agent_gym:AgentR1/Tool-v0")) as server:    # ours, for every client of OpenEnv
-        print(server.url)
+        server.url    # where they connect
 
     env = OpenEnvEnv(base_url="http://127.0.0.1:8000", action_field="message", observation_field="message")      # theirs, as one of ours
 

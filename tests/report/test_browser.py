@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import require
+from headless import headless_chromium
 from html_events import HOSTILE
 from test_page import make_run
 
@@ -18,29 +16,8 @@ from agent_gym.report import write_report
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    selenium = require("selenium.webdriver")
-    binary, driver = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
-    if binary is None or driver is None:
-        if os.environ.get("AGENT_GYM_REQUIRE_ALL"):
-            pytest.fail("AGENT_GYM_REQUIRE_ALL is set, but Chromium or its driver is missing")
-        pytest.skip("needs Chromium and its driver")
-    options = selenium.ChromeOptions()
-    options.binary_location = binary
-    profile = tmp_path_factory.mktemp("profile")
-    for flag in (
-        "--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--disable-extensions", "--no-first-run", "--mute-audio",
-        "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-quic",
-        "--proxy-server=http://127.0.0.1:9", f"--user-data-dir={profile}",
-    ):  # fmt: skip
-        options.add_argument(flag)
-    if os.getuid() == 0:
-        options.add_argument("--no-sandbox")  # Chromium refuses to sandbox as root
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    started = selenium.Chrome(options=options, service=selenium.ChromeService(driver))
-    try:
+    with headless_chromium(tmp_path_factory.mktemp("profile")) as started:
         yield started
-    finally:
-        started.quit()
 
 
 def open_report(browser: Any, folder: Path, **texts: str) -> str:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import require
+from headless import headless_chromium
 
 from agent_gym.cli import main
 from agent_gym.report.serve import ViewServer
@@ -43,29 +41,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory, tiny_model: str) -> tuple[Run
 
 @pytest.fixture(scope="session")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    selenium = require("selenium.webdriver")
-    binary, driver = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
-    if binary is None or driver is None:
-        if os.environ.get("AGENT_GYM_REQUIRE_ALL"):
-            pytest.fail("AGENT_GYM_REQUIRE_ALL is set, but Chromium or its driver is missing")
-        pytest.skip("needs Chromium and its driver")
-    options = selenium.ChromeOptions()
-    options.binary_location = binary
-    for flag in (
-        "--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--disable-extensions", "--no-first-run", "--mute-audio",
-        "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-quic",
-        "--proxy-server=http://127.0.0.1:9", "--proxy-bypass-list=127.0.0.1", f"--user-data-dir={tmp_path_factory.mktemp('profile')}",
-    ):  # fmt: skip
-        options.add_argument(flag)
-    if os.getuid() == 0:
-        options.add_argument("--no-sandbox")  # Chromium refuses to sandbox as root
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    started = selenium.Chrome(options=options, service=selenium.ChromeService(driver))
-    started.set_script_timeout(60)
-    try:
+    with headless_chromium(tmp_path_factory.mktemp("profile"), "--proxy-bypass-list=127.0.0.1") as started:
+        started.set_script_timeout(60)
         yield started
-    finally:
-        started.quit()
 
 
 @pytest.fixture
